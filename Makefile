@@ -1,0 +1,67 @@
+# Every target makes what it needs: `make demo` and `make test` work in a fresh clone. `make` alone prints the list.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+# Any Python from 3.11 on will do; PYTHON=... chooses one.
+PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
+	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+# Two workers on two cores halve the time of the suite; tests marked `serial` measure time and run alone afterwards.
+WORKERS ?= $(shell getconf _NPROCESSORS_ONLN 2>/dev/null | awk '{ print ($$1 < 8 ? $$1 : 8) }')
+PYTEST := $(BIN)/python -m pytest
+
+.PHONY: help setup demo test check format faults bench-broker peers reference clean
+
+help: ## print this list
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## make .venv and install everything into it (quick when nothing changed)
+
+$(STAMP): pyproject.toml
+	@tools/setup_venv.sh "$(PYTHON)" "$(VENV)"
+	@touch $(STAMP)
+
+demo: $(STAMP) ## start a broker, write and read a million records with real clients, show where the time went
+	@$(BIN)/python -m bench.demo
+
+test: $(STAMP) ## run the whole test suite
+	@tools/system_packages.sh kcat java mvn || echo "tests that need a missing program are left out and say so"
+	@$(PYTEST) -n $(WORKERS) -m "not serial and not faults" -q
+	@$(PYTEST) -m "serial and not faults" -q
+
+check: $(STAMP) ## ruff, mypy --strict, import rules, size limits, generated reference, coverage of the specification
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-timings
+	$(BIN)/python tools/check_sizes.py
+	$(BIN)/python tools/generate_reference.py --check
+	$(BIN)/python tools/check_rp_coverage.py --check
+
+format: $(STAMP) ## let ruff format the code and mend what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+faults: $(STAMP) ## the fault matrix with full counts (long)
+	@$(PYTEST) -m faults -p no:randomly -q
+
+bench-broker: $(STAMP) peers ## side by side with Apache Kafka: rates, ratios, start time, memory
+	@tools/system_packages.sh cc
+	@$(BIN)/python -m bench.broker
+
+peers: $(STAMP) ## fetch Apache Kafka's jars into .cache (needs Java and Maven)
+	@tools/system_packages.sh java mvn
+	@$(BIN)/python -m bench.peers
+
+reference: $(STAMP) ## write docs/reference anew from the declared rows
+	$(BIN)/python tools/generate_reference.py
+	$(BIN)/python tools/check_rp_coverage.py
+
+clean: ## remove the environment, caches and build products
+	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist src/*.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
