@@ -1,0 +1,1 @@
+"""The broker: Acceptor, Processor, RequestChannel, RequestHandler, Apis, then the log."""
