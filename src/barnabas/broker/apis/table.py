@@ -41,7 +41,13 @@ class ApiRow:
     error_response: ErrorResponse
 
     def __init__(
-        self, key: int, module: str, versions: tuple[int, int], *, inline: bool = False, advertised_min: int | None = None
+        self,
+        key: int,
+        module: str,
+        versions: tuple[int, int],
+        *,
+        inline: bool = False,
+        advertised_min: int | None = None,
     ) -> None:
         self.key = key
         self.module = module
