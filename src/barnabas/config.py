@@ -258,6 +258,8 @@ def from_environment(environ: Mapping[str, str], prefix: str = "KAFKA_") -> dict
     found = {}
     for name, value in environ.items():
         if name.startswith(prefix) and len(name) > len(prefix):
-            key = name[len(prefix) :].lower().replace("___", "\0").replace("__", "-").replace("_", ".").replace("\0", "_")
+            key = (
+                name[len(prefix) :].lower().replace("___", "\0").replace("__", "-").replace("_", ".").replace("\0", "_")
+            )
             found[key] = value
     return found

@@ -1,0 +1,572 @@
+"""The settings of the broker and of topics: one row each, from which --help, DescribeConfigs and the reference are made.
+
+Role: declaration only. Names and defaults are Kafka's; our own keys start with `barnabas.`.
+Thread: any. Lock: none, the tables are immutable.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from barnabas.config import Allowed, Config, ConfigDef, ConfigKey, ConfigType, at_least, between, each_of, one_of
+
+BOOLEAN, STRING, INT, LONG, DOUBLE, LIST = (
+    ConfigType.BOOLEAN,
+    ConfigType.STRING,
+    ConfigType.INT,
+    ConfigType.LONG,
+    ConfigType.DOUBLE,
+    ConfigType.LIST,
+)
+
+MAX_INT = 2**31 - 1
+MAX_LONG = 2**63 - 1
+
+
+def gil_enabled() -> bool:
+    """Whether this build of Python runs one thread at a time."""
+    probe: Callable[[], bool] | None = getattr(sys, "_is_gil_enabled", None)
+    return probe() if probe else True
+
+
+# With the GIL every further active thread costs more than it brings (measured, docs/adr/0001); without it, Kafka's numbers.
+DEFAULT_NETWORK_THREADS = 1 if gil_enabled() else 3
+DEFAULT_IO_THREADS = 2 if gil_enabled() else 8
+
+MINUS_ONE_OR_MORE = at_least(-1)
+CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
+
+
+def _overrides_allowed() -> Allowed:
+    def good(items: tuple[str, ...]) -> bool:
+        pairs = [item.rpartition(":") for item in items]
+        return all(host and count.isdigit() for host, _, count in pairs)
+
+    return Allowed("must be a list of host:count", good)
+
+
+NETWORK = (
+    ConfigKey(
+        "listeners",
+        LIST,
+        ("PLAINTEXT://127.0.0.1:9092",),
+        "Where the broker listens: NAME://host:port, separated by commas. An empty host means every interface; port 0 lets the "
+        "system choose.",
+    ),
+    ConfigKey(
+        "advertised.listeners",
+        LIST,
+        (),
+        "What clients are told to connect to, by listener name. Default: what it listens on.",
+    ),
+    ConfigKey(
+        "listener.security.protocol.map",
+        LIST,
+        ("PLAINTEXT:PLAINTEXT", "CONTROLLER:PLAINTEXT", "CONTROL:PLAINTEXT"),
+        "The security protocol of each listener name.",
+    ),
+    ConfigKey(
+        "inter.broker.listener.name",
+        STRING,
+        None,
+        "The listener that connection limits protect: it is served although max.connections is reached.",
+    ),
+    ConfigKey(
+        "control.plane.listener.name",
+        STRING,
+        None,
+        "A listener with an acceptor, a processor, a request queue and a handler of its own, so that control requests never "
+        "queue behind data.",
+    ),
+    ConfigKey(
+        "num.network.threads",
+        INT,
+        DEFAULT_NETWORK_THREADS,
+        "Processors per listener. Default 3 on builds without the GIL, 1 with it.",
+        at_least(1),
+        dynamic=True,
+    ),
+    ConfigKey(
+        "num.io.threads",
+        INT,
+        DEFAULT_IO_THREADS,
+        "Request handler threads. Default 8 on builds without the GIL, 2 with it.",
+        at_least(1),
+        dynamic=True,
+    ),
+    ConfigKey(
+        "barnabas.request.inline",
+        STRING,
+        "auto",
+        "The short cut of ADR 1: while the request queue is empty, a processor itself runs a request that cannot block. auto: on with "
+        "the GIL as long as neither num.network.threads nor num.io.threads is set.",
+        one_of("auto", "true", "false"),
+    ),
+    ConfigKey(
+        "queued.max.requests",
+        INT,
+        500,
+        "Requests that may wait for a handler; then processors stop reading.",
+        at_least(1),
+    ),
+    ConfigKey(
+        "queued.max.request.bytes",
+        LONG,
+        -1,
+        "Bytes of requests read but not yet handled; -1 means no limit.",
+        MINUS_ONE_OR_MORE,
+    ),
+    ConfigKey(
+        "socket.send.buffer.bytes", INT, 102400, "SO_SNDBUF; -1 leaves it to the operating system.", MINUS_ONE_OR_MORE
+    ),
+    ConfigKey(
+        "socket.receive.buffer.bytes",
+        INT,
+        102400,
+        "SO_RCVBUF; -1 leaves it to the operating system.",
+        MINUS_ONE_OR_MORE,
+    ),
+    ConfigKey("socket.listen.backlog.size", INT, 50, "Connections that may wait to be accepted.", at_least(1)),
+    ConfigKey(
+        "socket.request.max.bytes",
+        INT,
+        104857600,
+        "The largest request; a larger one closes its connection.",
+        at_least(1),
+    ),
+    ConfigKey(
+        "max.connections",
+        INT,
+        MAX_INT,
+        "Connections to the broker; above it the acceptor waits.",
+        at_least(0),
+        dynamic=True,
+    ),
+    ConfigKey(
+        "max.connections.per.ip",
+        INT,
+        MAX_INT,
+        "Connections from one address; above it they are rejected.",
+        at_least(0),
+        dynamic=True,
+    ),
+    ConfigKey(
+        "max.connections.per.ip.overrides",
+        LIST,
+        (),
+        "Exceptions to max.connections.per.ip: address:count, separated by commas.",
+        _overrides_allowed(),
+        dynamic=True,
+    ),
+    ConfigKey(
+        "max.connection.creation.rate",
+        INT,
+        MAX_INT,
+        "New connections per second; above it accepts are delayed.",
+        at_least(0),
+        dynamic=True,
+    ),
+    ConfigKey("connections.max.idle.ms", LONG, 600_000, "An idle connection is closed after this time.", at_least(1)),
+    ConfigKey(
+        "connection.failed.authentication.delay.ms",
+        INT,
+        100,
+        "How long the close after a failed authentication is delayed.",
+        at_least(0),
+    ),
+    ConfigKey(
+        "barnabas.connection.first.request.ms",
+        LONG,
+        10_000,
+        "A connection that has not sent its first whole request within this time is closed; 0 means never.",
+        at_least(0),
+    ),
+    ConfigKey(
+        "barnabas.request.read.ms",
+        LONG,
+        30_000,
+        "A request that has begun must have arrived whole within this time, or its connection is closed; 0 means no limit.",
+        at_least(0),
+    ),
+    ConfigKey(
+        "barnabas.response.write.ms",
+        LONG,
+        60_000,
+        "A client that takes no byte of its response for this time is disconnected; 0 means no limit.",
+        at_least(0),
+    ),
+    ConfigKey(
+        "barnabas.request.log.threshold.ms",
+        LONG,
+        -1,
+        "Requests that took at least this long are logged as one line of JSON by barnabas.request.logger; -1 means none.",
+        MINUS_ONE_OR_MORE,
+        dynamic=True,
+    ),
+)
+
+IDENTITY = (
+    ConfigKey("node.id", INT, 1, "The id of the broker.", at_least(0)),
+    ConfigKey("broker.rack", STRING, None, "The rack that the broker tells its clients."),
+    ConfigKey(
+        "cluster.id", STRING, None, "The id of a new cluster; without it a random one. Ignored when the data has one."
+    ),
+    ConfigKey("process.roles", LIST, ("broker", "controller"), "Accepted for Kafka's sake: this node is always both."),
+    ConfigKey("log.dir", STRING, None, "One log directory; used when log.dirs is not set."),
+    ConfigKey("log.dirs", LIST, None, "The directories of the log, separated by commas."),
+    ConfigKey(
+        "barnabas.metrics.listener",
+        STRING,
+        "127.0.0.1:9404",
+        "Where /metrics is served: host:port; empty means not at all.",
+    ),
+)
+
+TOPIC_DEFAULTS = (
+    ConfigKey("num.partitions", INT, 1, "Partitions of a topic whose creator does not say.", at_least(1), dynamic=True),
+    ConfigKey("default.replication.factor", INT, 1, "Always 1 on one node.", between(1, 1)),
+    ConfigKey("auto.create.topics.enable", BOOLEAN, True, "Create a topic when a client asks for its metadata."),
+    ConfigKey("delete.topic.enable", BOOLEAN, True, "Whether topics may be deleted."),
+    ConfigKey("min.insync.replicas", INT, 1, "Always 1 on one node.", between(1, 1)),
+    ConfigKey(
+        "message.max.bytes",
+        INT,
+        1_048_588,
+        "The largest record batch, unless the topic says otherwise.",
+        at_least(0),
+        dynamic=True,
+    ),
+    ConfigKey(
+        "compression.type",
+        STRING,
+        "producer",
+        "How batches are kept, unless the topic says otherwise.",
+        one_of(*CODECS),
+        dynamic=True,
+    ),
+    ConfigKey(
+        "log.message.timestamp.type",
+        STRING,
+        "CreateTime",
+        "Whose clock stamps records.",
+        one_of("CreateTime", "LogAppendTime"),
+        dynamic=True,
+    ),
+    ConfigKey(
+        "log.message.timestamp.before.max.ms",
+        LONG,
+        MAX_LONG,
+        "How far a record's timestamp may lie in the past.",
+        at_least(0),
+        dynamic=True,
+    ),
+    ConfigKey(
+        "log.message.timestamp.after.max.ms",
+        LONG,
+        3_600_000,
+        "How far a record's timestamp may lie in the future.",
+        at_least(0),
+        dynamic=True,
+    ),
+    ConfigKey(
+        "log.segment.bytes", INT, 1_073_741_824, "The size at which a new segment begins.", at_least(1024), dynamic=True
+    ),
+    ConfigKey(
+        "log.roll.ms",
+        LONG,
+        None,
+        "The age at which a new segment begins; without it, log.roll.hours.",
+        at_least(1),
+        dynamic=True,
+    ),
+    ConfigKey("log.roll.hours", INT, 168, "The age at which a new segment begins.", at_least(1)),
+    ConfigKey(
+        "log.index.interval.bytes",
+        INT,
+        4096,
+        "Bytes of log between two entries of the offset index.",
+        at_least(0),
+        dynamic=True,
+    ),
+    ConfigKey(
+        "log.index.size.max.bytes",
+        INT,
+        10_485_760,
+        "The largest index; a full one begins a new segment.",
+        at_least(4),
+        dynamic=True,
+    ),
+    ConfigKey(
+        "log.cleanup.policy",
+        LIST,
+        ("delete",),
+        "What happens to old records.",
+        each_of("delete", "compact"),
+        dynamic=True,
+    ),
+    ConfigKey(
+        "log.retention.ms",
+        LONG,
+        None,
+        "How long records are kept; -1 for ever. Without it, log.retention.minutes.",
+        MINUS_ONE_OR_MORE,
+        dynamic=True,
+    ),
+    ConfigKey(
+        "log.retention.minutes",
+        INT,
+        None,
+        "How long records are kept. Without it, log.retention.hours.",
+        MINUS_ONE_OR_MORE,
+    ),
+    ConfigKey("log.retention.hours", INT, 168, "How long records are kept.", MINUS_ONE_OR_MORE),
+    ConfigKey(
+        "log.retention.bytes", LONG, -1, "Bytes kept per partition; -1 means no limit.", MINUS_ONE_OR_MORE, dynamic=True
+    ),
+    ConfigKey("log.retention.check.interval.ms", LONG, 300_000, "How often old segments are looked for.", at_least(1)),
+    ConfigKey(
+        "log.segment.delete.delay.ms",
+        LONG,
+        60_000,
+        "How long a deleted segment's file stays.",
+        at_least(0),
+        dynamic=True,
+    ),
+)
+
+STORAGE = (
+    ConfigKey(
+        "log.flush.acks.all",
+        BOOLEAN,
+        False,
+        "Durable acks: a Produce with acks=-1 is answered after its bytes are on disk. Many share one flush (docs/durability.md).",
+    ),
+    ConfigKey(
+        "log.flush.interval.ms",
+        LONG,
+        1000,
+        "Everything is flushed to disk at least this often.",
+        at_least(1),
+        dynamic=True,
+    ),
+    ConfigKey(
+        "log.flush.interval.messages",
+        LONG,
+        MAX_LONG,
+        "Flush a partition after this many records.",
+        at_least(1),
+        dynamic=True,
+    ),
+    ConfigKey(
+        "log.flush.offset.checkpoint.interval.ms", INT, 60_000, "How often the recovery point is written.", at_least(1)
+    ),
+    ConfigKey(
+        "producer.id.expiration.ms",
+        INT,
+        86_400_000,
+        "How long an idle producer's sequence numbers are remembered.",
+        at_least(1),
+        dynamic=True,
+    ),
+    ConfigKey("max.incremental.fetch.session.cache.slots", INT, 1000, "Fetch sessions that are kept.", at_least(0)),
+    ConfigKey("fetch.max.bytes", INT, 57_671_680, "The largest fetch response.", at_least(1024)),
+)
+
+QUOTAS = (
+    ConfigKey("quota.window.num", INT, 11, "Windows over which a client's rate is measured.", at_least(1)),
+    ConfigKey("quota.window.size.seconds", INT, 1, "The length of such a window.", at_least(1)),
+)
+
+BROKER = ConfigDef("broker", NETWORK + IDENTITY + TOPIC_DEFAULTS + STORAGE + QUOTAS)
+
+TOPIC = ConfigDef(
+    "topic",
+    (
+        ConfigKey(
+            "cleanup.policy",
+            LIST,
+            ("delete",),
+            "What happens to old records.",
+            each_of("delete", "compact"),
+            fallback="log.cleanup.policy",
+        ),
+        ConfigKey(
+            "compression.type",
+            STRING,
+            "producer",
+            "How batches are kept.",
+            one_of(*CODECS),
+            fallback="compression.type",
+        ),
+        ConfigKey(
+            "delete.retention.ms", LONG, 86_400_000, "How long tombstones of a compacted topic stay.", at_least(0)
+        ),
+        ConfigKey(
+            "file.delete.delay.ms",
+            LONG,
+            60_000,
+            "How long a deleted segment's file stays.",
+            at_least(0),
+            fallback="log.segment.delete.delay.ms",
+        ),
+        ConfigKey(
+            "flush.messages",
+            LONG,
+            MAX_LONG,
+            "Flush after this many records.",
+            at_least(1),
+            fallback="log.flush.interval.messages",
+        ),
+        ConfigKey(
+            "flush.ms", LONG, MAX_LONG, "Flush at least this often.", at_least(0), fallback="log.flush.interval.ms"
+        ),
+        ConfigKey(
+            "index.interval.bytes",
+            INT,
+            4096,
+            "Bytes between two entries of the offset index.",
+            at_least(0),
+            fallback="log.index.interval.bytes",
+        ),
+        ConfigKey(
+            "max.compaction.lag.ms", LONG, MAX_LONG, "The longest that a record may stay uncompacted.", at_least(1)
+        ),
+        ConfigKey(
+            "max.message.bytes", INT, 1_048_588, "The largest record batch.", at_least(0), fallback="message.max.bytes"
+        ),
+        ConfigKey(
+            "message.timestamp.after.max.ms",
+            LONG,
+            3_600_000,
+            "How far a timestamp may lie in the future.",
+            at_least(0),
+            fallback="log.message.timestamp.after.max.ms",
+        ),
+        ConfigKey(
+            "message.timestamp.before.max.ms",
+            LONG,
+            MAX_LONG,
+            "How far a timestamp may lie in the past.",
+            at_least(0),
+            fallback="log.message.timestamp.before.max.ms",
+        ),
+        ConfigKey(
+            "message.timestamp.type",
+            STRING,
+            "CreateTime",
+            "Whose clock stamps records.",
+            one_of("CreateTime", "LogAppendTime"),
+            fallback="log.message.timestamp.type",
+        ),
+        ConfigKey(
+            "min.cleanable.dirty.ratio",
+            DOUBLE,
+            0.5,
+            "The share of uncompacted records that starts a compaction.",
+            between(0, 1),
+        ),
+        ConfigKey("min.compaction.lag.ms", LONG, 0, "The shortest that a record stays uncompacted.", at_least(0)),
+        ConfigKey(
+            "min.insync.replicas", INT, 1, "Always 1 on one node.", between(1, 1), fallback="min.insync.replicas"
+        ),
+        ConfigKey("preallocate", BOOLEAN, False, "Accepted for Kafka's sake; files are never preallocated."),
+        ConfigKey(
+            "retention.bytes",
+            LONG,
+            -1,
+            "Bytes kept per partition; -1 means no limit.",
+            MINUS_ONE_OR_MORE,
+            fallback="log.retention.bytes",
+        ),
+        ConfigKey(
+            "retention.ms",
+            LONG,
+            604_800_000,
+            "How long records are kept; -1 for ever.",
+            MINUS_ONE_OR_MORE,
+            fallback="log.retention.ms",
+        ),
+        ConfigKey(
+            "segment.bytes",
+            INT,
+            1_073_741_824,
+            "The size at which a new segment begins.",
+            at_least(1024),
+            fallback="log.segment.bytes",
+        ),
+        ConfigKey(
+            "segment.index.bytes",
+            INT,
+            10_485_760,
+            "The largest index.",
+            at_least(4),
+            fallback="log.index.size.max.bytes",
+        ),
+        ConfigKey(
+            "segment.jitter.ms", LONG, 0, "Accepted for Kafka's sake; segments roll without jitter.", at_least(0)
+        ),
+        ConfigKey(
+            "segment.ms",
+            LONG,
+            604_800_000,
+            "The age at which a new segment begins.",
+            at_least(1),
+            fallback="log.roll.ms",
+        ),
+    ),
+)
+
+
+def accepts_listener_key(name: str) -> bool:
+    """`listener.name.<name>.<key>`: a connection limit of one listener (RP-9, RP-10)."""
+    return name.startswith("listener.name.") and name.endswith((".max.connections", ".max.connection.creation.rate"))
+
+
+def broker_config(given: Mapping[str, object]) -> Config:
+    """The broker's configuration; raises `ConfigError` when a value cannot be used."""
+    return Config(BROKER, given, accepts_listener_key)
+
+
+def log_directories(config: Config) -> tuple[str, ...]:
+    """Where the log lives: log.dirs, else log.dir, else a folder below the current one."""
+    dirs: tuple[str, ...] | None = config["log.dirs"]
+    if dirs:
+        return dirs
+    return (config["log.dir"] or "barnabas-data",)
+
+
+def topic_default(config: Config, row: ConfigKey) -> Any:
+    """What a topic config is worth when the topic does not set it: the broker's setting, else the row's default."""
+    if row.name == "retention.ms" and config["log.retention.ms"] is None:
+        return _retention_from_longer_units(config)
+    if row.name == "segment.ms" and config["log.roll.ms"] is None:
+        return config["log.roll.hours"] * 3_600_000
+    if row.name == "flush.ms":
+        return row.default  # the broker's own interval is the flusher's, not a limit of each topic
+    value = config[row.fallback] if row.fallback else None
+    return row.default if value is None else value
+
+
+def _retention_from_longer_units(config: Config) -> int:
+    minutes: int | None = config["log.retention.minutes"]
+    milliseconds = config["log.retention.hours"] * 3_600_000 if minutes is None else minutes * 60_000
+    return max(-1, milliseconds)
+
+
+def topic_values(config: Config, overrides: Mapping[str, str]) -> dict[str, Any]:
+    """Every topic config with its typed value for one topic; raises `ConfigError`."""
+    values = {row.name: topic_default(config, row) for row in TOPIC}
+    for name, text in overrides.items():
+        if name in TOPIC:
+            values[name] = TOPIC[name].parse(text)
+    return values
+
+
+def inline_requests(config: Config) -> bool:
+    """Whether processors may run requests themselves (ADR 1)."""
+    choice: str = config["barnabas.request.inline"]
+    if choice != "auto":
+        return choice == "true"
+    return gil_enabled() and not (config.is_set("num.network.threads") or config.is_set("num.io.threads"))
