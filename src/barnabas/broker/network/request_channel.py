@@ -1,0 +1,312 @@
+"""The one bounded queue between processors and handlers, and the way back to the right processor (RP-27, RP-30).
+
+Role:    `put` by processors, `take` by handlers, `send_response` by whoever answers. Nothing is ever dropped for lack of
+         room: `put` waits, so back-pressure reaches the sockets.
+Thread:  any.
+Lock:    `_lock` guards queue, seats and registry; it is held for a few byte codes and never while calling out.
+
+Waking. Under the GIL every further active thread costs more than it brings, so a `put` wakes an idle handler only when no
+handler is awake: an awake one looks at the queue again before it parks. A handler that is awake but blocked (a slow disk)
+must not hold up the queue, so a processor that has left a backlog behind polls for a millisecond only and then calls
+`nudge`, which wakes a further handler when the queue has not moved, and from then on does not count the blocked one as
+awake. Idle handlers are woken last in, first out: the most recent one has warm caches, and the others stay asleep. Builds
+without the GIL set `eager` and wake an idle handler for each request.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from time import monotonic
+from typing import Protocol
+
+from barnabas.broker.network.request import EndThrottlingResponse, Request, Response, StartThrottlingResponse
+from barnabas.clock import Clock, SystemClock
+
+log = logging.getLogger(__name__)
+
+Schedule = Callable[[int, Callable[[], None]], object]
+"""`schedule(delay_ms, callback)`: run `callback` once, on some other thread, after the delay."""
+
+PUT_SLICE_SECONDS = 0.1
+"""How long a blocked `put` waits before it looks whether it is still wanted."""
+
+STALE_NS = 5_000_000
+"""A request that has waited this long wakes a further handler even though the queue moves."""
+
+
+class ShutdownRequest:
+    """Ends the handler that takes it (RP-34)."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "SHUTDOWN"
+
+
+SHUTDOWN = ShutdownRequest()
+
+
+class ResponseSink(Protocol):
+    """What the registry needs of a processor."""
+
+    id: int
+
+    def enqueue_response(self, response: Response) -> None: ...
+
+    def response_queue_size(self) -> int: ...
+
+
+class Seat:
+    """One handler's place at the queue: parked on its bell while there is nothing to do."""
+
+    __slots__ = ("bell", "blocked", "parked")
+
+    def __init__(self) -> None:
+        self.bell = threading.Lock()
+        self.bell.acquire()
+        self.parked = False
+        self.blocked = False  # awake but in a request that does not come to an end: not counted as awake
+
+
+class RequestChannel:
+    """Thread-safe. One for the data plane, one for the control plane (RP-36)."""
+
+    def __init__(
+        self, limit: int = 500, *, clock: Clock | None = None, schedule: Schedule | None = None, eager: bool = False
+    ) -> None:
+        self.limit = limit
+        self.now_ns: Callable[[], int] = (clock or SystemClock()).monotonic_ns
+        self._schedule = schedule
+        self._eager = eager
+        self._lock = threading.Lock()
+        self._not_full = threading.Condition(self._lock)
+        self._queue: deque[Request | ShutdownRequest] = deque()
+        self._seats: set[Seat] = set()
+        self._idle: list[Seat] = []
+        self._awake = 0  # seats that are neither parked nor blocked
+        self._putters = 0
+        self._taken = 0
+        self._taken_at_nudge = -1
+        self._closed = False
+        self._processors: dict[int, ResponseSink] = {}
+
+    # ---- requests ------------------------------------------------------------------------------------------------
+
+    def put(self, request: Request, still_wanted: Callable[[], bool] | None = None) -> bool:
+        """Queue a request; wait while the queue is full. False when the channel was closed or `still_wanted` said no."""
+        with self._lock:
+            if (len(self._queue) >= self.limit or self._closed) and not self._wait_for_room(still_wanted):
+                return False
+            self._queue.append(request)
+            if not self._idle or (self._awake > 0 and not self._eager):
+                return True
+            seat = self._unpark()
+        seat.bell.release()
+        return True
+
+    def _wait_for_room(self, still_wanted: Callable[[], bool] | None) -> bool:
+        """Called with the lock. Every handler is needed now, so all idle ones are woken."""
+        self._putters += 1
+        try:
+            while len(self._queue) >= self.limit and not self._closed:
+                while self._idle:
+                    self._unpark().bell.release()
+                self._not_full.wait(PUT_SLICE_SECONDS)
+                if still_wanted is not None and not still_wanted():
+                    return False
+        finally:
+            self._putters -= 1
+        return not self._closed
+
+    def put_shutdown(self) -> None:
+        """Let one handler end after what is queued now. Not bounded, so that shutdown cannot block behind the load."""
+        with self._lock:
+            self._queue.append(SHUTDOWN)
+            seat = self._unpark() if self._idle else None
+        if seat is not None:
+            seat.bell.release()
+
+    def take(self, timeout: float, seat: Seat | None = None) -> Request | ShutdownRequest | None:
+        """The oldest request, or None after `timeout` seconds. A handler passes the seat it got from `sit_down`."""
+        if seat is None:
+            return self._take_without_a_seat(timeout)
+        with self._lock:
+            if seat.blocked:
+                seat.blocked = False
+                self._awake += 1
+            if self._queue:
+                return self._pop()
+            seat.parked = True
+            self._awake -= 1
+            self._idle.append(seat)
+        rung = seat.bell.acquire(timeout=timeout)
+        with self._lock:
+            if not rung:
+                self._give_up_parking(seat)
+            return self._pop() if self._queue else None
+
+    def _give_up_parking(self, seat: Seat) -> None:
+        """The wait timed out. A waker may have chosen this seat meanwhile: then its ring is on the way and must be
+        consumed, or the next wait would return at once for nothing."""
+        if seat.parked:
+            self._idle.remove(seat)
+            seat.parked = False
+            self._awake += 1
+        else:
+            seat.bell.acquire()
+
+    def _take_without_a_seat(self, timeout: float) -> Request | ShutdownRequest | None:
+        seat = self.sit_down()
+        try:
+            return self.take(timeout, seat)
+        finally:
+            self.stand_up(seat)
+
+    def take_more(self) -> Request | ShutdownRequest | None:
+        """The oldest request if there is one; a handler that is not finished with its turn calls this."""
+        with self._lock:
+            return self._pop() if self._queue else None
+
+    def _pop(self) -> Request | ShutdownRequest:
+        self._taken += 1
+        if self._putters:
+            self._not_full.notify()
+        return self._queue.popleft()
+
+    def _unpark(self) -> Seat:
+        seat = self._idle.pop()
+        seat.parked = False
+        self._awake += 1
+        return seat
+
+    # ---- handlers ------------------------------------------------------------------------------------------------
+
+    def sit_down(self) -> Seat:
+        """A handler joins; it counts as awake until its first `take`."""
+        seat = Seat()
+        with self._lock:
+            self._seats.add(seat)
+            self._awake += 1
+        return seat
+
+    def stand_up(self, seat: Seat) -> None:
+        """A handler leaves. If it was the last one awake, another takes over what is queued."""
+        other = None
+        with self._lock:
+            self._seats.discard(seat)
+            if not seat.blocked:
+                self._awake -= 1
+            if self._queue and self._idle and self._awake <= 0:
+                other = self._unpark()
+        if other is not None:
+            other.bell.release()
+
+    def has_backlog(self) -> bool:
+        """Whether requests wait although a handler is idle; a processor then polls briefly and nudges."""
+        return bool(self._queue) and bool(self._idle)
+
+    def nudge(self) -> bool:
+        """A processor, a millisecond after it saw a backlog: wake a further handler when the queue does not move, or moves
+        too slowly. True when one was woken."""
+        with self._lock:
+            if not self._queue or not self._idle:
+                return False
+            moved = self._taken != self._taken_at_nudge
+            self._taken_at_nudge = self._taken
+            head = self._queue[0]
+            if moved and isinstance(head, Request) and self.now_ns() - head.start_ns < STALE_NS:
+                return False
+            if not moved:
+                self._discount_blocked()
+            seat = self._unpark()
+        seat.bell.release()
+        return True
+
+    def _discount_blocked(self) -> None:
+        """Nobody has taken anything since the last nudge, so whoever is awake is blocked; each counts again when it comes
+        back to the queue."""
+        for seat in self._seats:
+            if not seat.parked and not seat.blocked:
+                seat.blocked = True
+                self._awake -= 1
+
+    # ---- responses -----------------------------------------------------------------------------------------------
+
+    def send_response(self, response: Response) -> None:
+        """Hand a response to the processor that received its request (RP-28)."""
+        processor = self._processors.get(response.request.processor_id)
+        if processor is None:
+            log.warning("dropping %r: its processor was removed", response)
+            return
+        processor.enqueue_response(response)
+
+    def start_throttling(self, request: Request) -> None:
+        """Mute the channel of `request` until its throttle time is over (RP-39)."""
+        self.send_response(StartThrottlingResponse(request))
+        end = EndThrottlingResponse(request)
+        if self._schedule is None:
+            log.error("nothing can delay %r: no scheduler was given", request)
+            self.send_response(end)
+        else:
+            self._schedule(request.throttle_ms, lambda: self.send_response(end))
+
+    # ---- processors ----------------------------------------------------------------------------------------------
+
+    def add_processor(self, processor: ResponseSink) -> None:
+        with self._lock:
+            duplicate = processor.id in self._processors
+            if not duplicate:
+                self._processors = {**self._processors, processor.id: processor}
+        if duplicate:
+            log.warning("processor %d is registered already; the first one stays", processor.id)
+
+    def remove_processor(self, processor_id: int) -> None:
+        with self._lock:
+            self._processors = {key: value for key, value in self._processors.items() if key != processor_id}
+
+    @property
+    def processors(self) -> Mapping[int, ResponseSink]:
+        """A snapshot that never changes."""
+        return self._processors
+
+    # ---- life cycle and figures ----------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """No further request is accepted; what is queued can still be taken."""
+        with self._lock:
+            self._closed = True
+            self._not_full.notify_all()
+
+    def clear(self) -> list[Request]:
+        """Take out everything that is queued, for a shutdown that must not wait for it."""
+        with self._lock:
+            left = [item for item in self._queue if isinstance(item, Request)]
+            self._queue.clear()
+            self._not_full.notify_all()
+        return left
+
+    def depth(self) -> int:
+        return len(self._queue)
+
+    def idle_handlers(self) -> int:
+        return len(self._idle)
+
+    def response_queue_size(self) -> int:
+        return sum(processor.response_queue_size() for processor in self._processors.values())
+
+    def wait_until_empty(self, timeout: float) -> bool:
+        """Used by the orderly shutdown, before the handlers are asked to end."""
+        deadline = monotonic() + timeout
+        pause = threading.Event()
+        while self._queue and monotonic() < deadline:
+            pause.wait(0.002)
+        return not self._queue
+
+    def __repr__(self) -> str:
+        return (
+            f"<RequestChannel {len(self._queue)}/{self.limit} handlers={len(self._seats)} idle={len(self._idle)} "
+            f"processors={len(self._processors)}>"
+        )
