@@ -1,0 +1,159 @@
+"""The metrics page under good and bad requests."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from barnabas.broker import metrics_http
+from barnabas.broker.metrics_http import MAX_CONNECTIONS, MAX_HEAD_BYTES, MetricsServer
+from barnabas.clock import ManualClock
+from barnabas.threads import ThreadFailedToStart
+from tests.waiting import wait_until
+
+
+class Pages:
+    """What the server shows; tests change it."""
+
+    def __init__(self) -> None:
+        self.text = "kafka_server_kafkaserver_brokerstate 3\n"
+        self.healthy = True
+        self.failure: Exception | None = None
+
+    def render(self) -> str:
+        if self.failure:
+            raise self.failure
+        return self.text
+
+
+@pytest.fixture
+def pages() -> Pages:
+    return Pages()
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def server(pages: Pages, clock: ManualClock) -> Iterator[MetricsServer]:
+    server = MetricsServer(pages.render, lambda: pages.healthy, ("127.0.0.1", 0), clock)
+    server.start()
+    yield server
+    server.shutdown()
+
+
+def get(server: MetricsServer, path: str, method: str = "GET") -> tuple[int, str, str]:
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=5)
+    try:
+        connection.request(method, path)
+        response = connection.getresponse()
+        return response.status, response.headers["Content-Type"], response.read().decode()
+    finally:
+        connection.close()
+
+
+def exchange(server: MetricsServer, request: bytes) -> bytes:
+    """Send raw bytes, read until the server closes."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=5) as sock:
+        sock.sendall(request)
+        answer = b""
+        while chunk := sock.recv(65536):
+            answer += chunk
+        return answer
+
+
+def test_metrics_are_served_as_prometheus_text(server: MetricsServer, pages: Pages) -> None:
+    """RP-31, RP-32: the registry's text, with the content type that Prometheus expects."""
+    status, content_type, text = get(server, "/metrics")
+    assert (status, content_type) == (200, "text/plain; version=0.0.4; charset=utf-8")
+    assert text == pages.text
+
+
+def test_a_query_string_does_not_hide_the_page(server: MetricsServer) -> None:
+    assert get(server, "/metrics?name=x")[0] == 200
+
+
+def test_a_large_page_arrives_whole(server: MetricsServer, pages: Pages) -> None:
+    pages.text = "x" * 5_000_000
+    assert len(get(server, "/metrics")[2]) == 5_000_000
+
+
+def test_health_follows_the_broker(server: MetricsServer, pages: Pages) -> None:
+    assert get(server, "/health")[0] == 200
+    pages.healthy = False
+    assert get(server, "/health")[0] == 503
+
+
+def test_head_has_no_body(server: MetricsServer) -> None:
+    assert get(server, "/metrics", "HEAD")[2] == ""
+
+
+@pytest.mark.parametrize(("method", "path", "status"), [("GET", "/nothing", 404), ("POST", "/metrics", 405)])
+def test_other_paths_and_methods_are_refused(server: MetricsServer, method: str, path: str, status: int) -> None:
+    assert get(server, path, method)[0] == status
+
+
+def test_a_page_that_fails_is_answered_with_500_and_the_server_goes_on(server: MetricsServer, pages: Pages) -> None:
+    pages.failure = RuntimeError("a gauge broke")
+    assert get(server, "/metrics")[0] == 500
+    pages.failure = None
+    assert get(server, "/metrics")[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "status"),
+    [
+        (b"\x16\x03\x01\x02\x00\r\n\r\n", b"400"),
+        (b"GET /metrics\r\n\r\n", b"400"),
+        (b"G" * (MAX_HEAD_BYTES + 1), b"414"),
+        (b"GET / HTTP/1.1\r\n" + b"h: v\r\n" * MAX_HEAD_BYTES, b"431"),
+    ],
+)
+def test_bad_requests_get_a_short_answer(server: MetricsServer, request_bytes: bytes, status: bytes) -> None:
+    try:
+        answer = exchange(server, request_bytes)
+    except ConnectionResetError:  # the server closed while we were still sending: as good an answer
+        return
+    assert answer.split(b" ")[1] == status
+
+
+def test_a_peer_that_sends_nothing_is_closed_at_the_deadline(server: MetricsServer, clock: ManualClock) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=5) as silent:
+        silent.sendall(b"GET /met")
+        wait_until(lambda: len(server._connections) == 1)
+        clock.advance(metrics_http.DEADLINE_NS / 1e9)
+        server.wakeup()
+        assert silent.recv(1) == b""
+
+
+def test_more_scrapes_than_places_wait_and_are_served(server: MetricsServer, clock: ManualClock) -> None:
+    silent = [socket.create_connection(("127.0.0.1", server.port), timeout=5) for _ in range(MAX_CONNECTIONS)]
+    try:
+        wait_until(lambda: len(server._connections) == MAX_CONNECTIONS)
+        with socket.create_connection(("127.0.0.1", server.port), timeout=5) as waiting:
+            waiting.sendall(b"GET /health HTTP/1.1\r\n\r\n")
+            silent.pop().close()
+            assert waiting.recv(65536).startswith(b"HTTP/1.1 200 OK")
+    finally:
+        for sock in silent:
+            sock.close()
+
+
+def test_a_port_that_is_taken_is_reported_to_the_starter(server: MetricsServer) -> None:
+    """RP-1: a thread that cannot start says so to whoever starts it."""
+    second = MetricsServer(lambda: "", lambda: True, ("127.0.0.1", server.port))
+    with pytest.raises(ThreadFailedToStart) as failed:
+        second.start()
+    assert isinstance(failed.value.__cause__, OSError)
+
+
+def test_shutdown_closes_open_connections(server: MetricsServer) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=5) as open_one:
+        wait_until(lambda: len(server._connections) == 1)
+        assert server.shutdown(5)
+        assert open_one.recv(1) == b""

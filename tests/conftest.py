@@ -1,0 +1,43 @@
+"""What holds for every test: no broker thread outlives the test that started it.
+
+Sockets and files need no check of their own: `filterwarnings = error` turns a ResourceWarning into a failure. A test that
+hangs is ended by pytest-timeout, and pytest's faulthandler prints all stacks shortly before.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from tests.waiting import wait_until
+
+LEAK_DEADLINE_SECONDS = 5.0
+OUR_THREADS = ("data-plane-", "control-plane-", "barnabas-")
+WIDER_FIXTURES = ("session", "package", "module", "class")
+
+
+def _our_threads() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name.startswith(OUR_THREADS)}
+
+
+def _uses_a_wider_fixture(request: pytest.FixtureRequest) -> bool:
+    """A broker of a wider scope is first started inside some test and lives on: nothing can be said of that test."""
+    definitions = getattr(request.node, "_fixtureinfo", None)
+    by_name = definitions.name2fixturedefs if definitions else {}
+    return any(
+        found[-1].scope in WIDER_FIXTURES and not name.startswith("_")
+        for name, found in by_name.items()
+        if found[-1].baseid.startswith("tests") or name.startswith("kafka_")
+    )
+
+
+@pytest.fixture(autouse=True)
+def _no_thread_outlives_its_test(request: pytest.FixtureRequest) -> Iterator[None]:
+    before = _our_threads()
+    yield
+    if not _uses_a_wider_fixture(request):
+        wait_until(
+            lambda: not (_our_threads() - before), LEAK_DEADLINE_SECONDS, "the end of the threads that the test started"
+        )
