@@ -1,0 +1,94 @@
+"""The settings of one partition's log.
+
+Role: typed values of a topic's configuration, as the log needs them on the hot path (plain ints, no look-ups).
+Thread: any; immutable. Lock: none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+MAX_INT = 2**31 - 1
+MAX_LONG = 2**63 - 1
+
+CREATE_TIME = "CreateTime"
+LOG_APPEND_TIME = "LogAppendTime"
+
+_TOPIC_KEYS = {
+    "segment_bytes": "segment.bytes",
+    "segment_ms": "segment.ms",
+    "segment_index_bytes": "segment.index.bytes",
+    "index_interval_bytes": "index.interval.bytes",
+    "retention_ms": "retention.ms",
+    "retention_bytes": "retention.bytes",
+    "max_message_bytes": "max.message.bytes",
+    "timestamp_type": "message.timestamp.type",
+    "timestamp_before_max_ms": "message.timestamp.before.max.ms",
+    "timestamp_after_max_ms": "message.timestamp.after.max.ms",
+    "cleanup_policy": "cleanup.policy",
+    "compression_type": "compression.type",
+    "flush_messages": "flush.messages",
+    "flush_ms": "flush.ms",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LogConfig:
+    """Kafka's topic settings that concern the log, with Kafka's defaults."""
+
+    segment_bytes: int = 1_073_741_824
+    segment_ms: int = 604_800_000
+    segment_index_bytes: int = 10_485_760
+    index_interval_bytes: int = 4096
+    retention_ms: int = 604_800_000
+    retention_bytes: int = -1
+    max_message_bytes: int = 1_048_588
+    timestamp_type: str = CREATE_TIME
+    timestamp_before_max_ms: int = MAX_LONG
+    timestamp_after_max_ms: int = 3_600_000
+    cleanup_policy: tuple[str, ...] = ("delete",)
+    compression_type: str = "producer"
+    flush_messages: int = MAX_LONG
+    flush_ms: int = MAX_LONG
+
+    @classmethod
+    def from_topic_config(cls, values: Mapping[str, Any]) -> LogConfig:
+        """From a topic's settings by Kafka's names; text or typed values, keys that are missing keep the default."""
+        kinds = {field.name: type(field.default) for field in fields(cls)}
+        given = {
+            name: _typed(kinds[name], values[key])
+            for name, key in _TOPIC_KEYS.items()
+            if values.get(key) is not None
+        }
+        return cls(**given)
+
+    @property
+    def compacted(self) -> bool:
+        return "compact" in self.cleanup_policy
+
+    @property
+    def deletes(self) -> bool:
+        return "delete" in self.cleanup_policy
+
+
+def _typed(kind: type, value: Any) -> Any:
+    if kind is tuple:
+        parts = value.split(",") if isinstance(value, str) else value
+        return tuple(part.strip() for part in parts if part.strip())
+    return kind(value)
+
+
+@dataclass(frozen=True, slots=True)
+class LogManagerSettings:
+    """The broker's settings that concern all logs. Intervals in milliseconds."""
+
+    log_dirs: tuple[str, ...]
+    node_id: int = 1
+    cluster_id: str = ""
+    defaults: LogConfig = LogConfig()
+    flush_interval_ms: int = 1000
+    checkpoint_interval_ms: int = 60_000
+    retention_check_interval_ms: int = 300_000
+    producer_id_expiration_ms: int = 86_400_000
