@@ -104,7 +104,7 @@ class MetricsServer(ServerThread):
 
     def on_stop(self) -> None:
         for connection in list(self._connections.values()):
-            self._close(connection)
+            self._close_connection(connection)
         for name in ("_listener", "_selector", "_wake_in", "_wake_out"):
             if hasattr(self, name):
                 getattr(self, name).close()
@@ -157,12 +157,12 @@ class MetricsServer(ServerThread):
         except BlockingIOError:
             pass
         except OSError:
-            self._close(connection)
+            self._close_connection(connection)
 
     def _read(self, connection: _Connection) -> None:
         chunk = connection.sock.recv(MAX_HEAD_BYTES)
         if not chunk:
-            self._close(connection)
+            self._close_connection(connection)
             return
         connection.head += chunk
         if b"\r\n\r\n" in connection.head or b"\n\n" in connection.head:
@@ -202,7 +202,7 @@ class MetricsServer(ServerThread):
         sent = connection.sock.send(connection.answer)
         connection.answer = connection.answer[sent:]
         if not connection.answer:
-            self._close(connection)
+            self._close_connection(connection)
 
     def _close_overdue(self) -> None:
         """Connections are kept in order of arrival, and all have the same deadline: the oldest are the overdue ones."""
@@ -210,9 +210,9 @@ class MetricsServer(ServerThread):
         for connection in list(self._connections.values()):
             if connection.deadline_ns > now:
                 break
-            self._close(connection)
+            self._close_connection(connection)
 
-    def _close(self, connection: _Connection) -> None:
+    def _close_connection(self, connection: _Connection) -> None:
         if self._connections.pop(connection.sock, None) is not None:
             self._selector.unregister(connection.sock)
             with contextlib.suppress(OSError):
