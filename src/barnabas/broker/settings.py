@@ -214,6 +214,13 @@ IDENTITY = (
         "cluster.id", STRING, None, "The id of a new cluster; without it a random one. Ignored when the data has one."
     ),
     ConfigKey("process.roles", LIST, ("broker", "controller"), "Accepted for Kafka's sake: this node is always both."),
+    ConfigKey(
+        "controller.listener.names",
+        LIST,
+        (),
+        "Accepted for Kafka's sake: listeners of these names are not opened, as this node needs no controller traffic.",
+    ),
+    ConfigKey("controller.quorum.voters", LIST, (), "Accepted for Kafka's sake: this node is its own quorum."),
     ConfigKey("log.dir", STRING, None, "One log directory; used when log.dirs is not set."),
     ConfigKey("log.dirs", LIST, None, "The directories of the log, separated by commas."),
     ConfigKey(
