@@ -34,7 +34,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def broker_settings(config: pytest.Config) -> dict[str, str]:
     """The ini option `kafka_broker_config` as a dict."""
-    pairs = (line.partition("=") for line in config.getini("kafka_broker_config"))
+    pairs = (str(line).partition("=") for line in config.getini("kafka_broker_config"))
     return {key.strip(): value.strip() for key, _, value in pairs}
 
 
