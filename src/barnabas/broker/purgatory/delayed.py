@@ -1,0 +1,168 @@
+"""Delayed operations and the purgatory that watches them (RP-38).
+
+Role:    a request that cannot be answered yet (Fetch below min.bytes, Produce that waits for the disk) becomes an
+         operation; it completes when an event on one of its keys makes it ready, or when its time is over.
+Threads: any. Operations complete on the thread that made them ready, or on the timer's thread.
+Lock:    one per purgatory, guards the watch lists; `ready`, `on_complete` and `on_expiration` run outside every lock.
+
+Completing exactly once: `_once` is a lock that is acquired without waiting and never released, which is an atomic
+test-and-set on every build. No wake-up is lost, because the operation is first put on all its watch lists and then asked
+once more whether it is ready: an event before that is seen by the question, an event after it finds the operation.
+
+Keys are `(topic, partition)`. On a hot path ask `if purgatory.watchers:` first; an empty dict costs nothing to ask.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Hashable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from barnabas.broker.purgatory.timing_wheel import Timer, TimerTask
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+log = logging.getLogger(__name__)
+
+
+class DelayedOperation(TimerTask):
+    """Something that waits. Subclasses say when it is ready and what is done then."""
+
+    __slots__ = ("_keys", "_once", "_purgatory")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._once = threading.Lock()
+        self._purgatory: Purgatory | None = None
+        self._keys: Sequence[Hashable] = ()
+
+    def ready(self) -> bool:
+        """Can it complete now? Without side effects: several threads may ask at once."""
+        raise AssertionError(f"{type(self).__name__} has no ready")
+
+    def on_complete(self) -> None:
+        """Runs exactly once, whether ready, expired or forced."""
+        raise AssertionError(f"{type(self).__name__} has no on_complete")
+
+    def on_expiration(self) -> None:
+        """Runs after `on_complete` when it was the time that ended the wait."""
+
+    @property
+    def completed(self) -> bool:
+        return self._once.locked()
+
+    def force_complete(self) -> bool:
+        """Complete now. True for exactly one caller."""
+        if not self._once.acquire(blocking=False):
+            return False
+        purgatory = self._purgatory
+        if purgatory is not None:
+            purgatory.forget(self)
+        self.on_complete()
+        return True
+
+    def try_complete(self) -> bool:
+        """Complete if ready; True when this call did it."""
+        return not self._once.locked() and self.ready() and self.force_complete()
+
+    def expire(self) -> None:
+        if self.force_complete():
+            purgatory = self._purgatory
+            if purgatory is not None:
+                purgatory.count_expired()
+            self.on_expiration()
+
+
+class Purgatory:
+    """The operations of one kind that wait. Thread-safe."""
+
+    def __init__(self, name: str, timer: Timer) -> None:
+        self.name = name
+        self._timer = timer
+        self._lock = threading.Lock()
+        self._watchers: dict[Hashable, dict[DelayedOperation, None]] = {}
+        self.watchers: Mapping[Hashable, object] = self._watchers
+        """Keys that somebody waits for. Read without the lock, only to see whether there is anybody."""
+        self._delayed = 0
+        self._expired = 0
+
+    @property
+    def size(self) -> int:
+        """Entries on all watch lists: an operation counts once per key (PurgatorySize)."""
+        with self._lock:
+            return sum(map(len, self._watchers.values()))
+
+    @property
+    def delayed(self) -> int:
+        """Operations that wait (NumDelayedOperations)."""
+        return self._delayed
+
+    @property
+    def expired(self) -> int:
+        """Operations that have timed out since start (ExpiresPerSec)."""
+        return self._expired
+
+    def try_complete_else_watch(self, operation: DelayedOperation, keys: Sequence[Hashable], delay_ns: int) -> bool:
+        """Complete it now if it is ready (True), else let it wait for `keys`, at most `delay_ns` (False)."""
+        if operation.try_complete():
+            return True
+        self._watch(operation, keys)
+        if not operation.try_complete() and not operation.completed:
+            self._timer.add(operation, delay_ns)
+        if not operation.completed:
+            return False
+        # Whoever completed it may have done so before `_watch` or before `add`, and then its `forget` found nothing.
+        self.forget(operation)
+        return True
+
+    def check_and_complete(self, key: Hashable) -> int:
+        """An event happened on `key`: complete what it makes ready; returns how many. Hold no lock when calling."""
+        if key not in self._watchers:
+            return 0
+        with self._lock:
+            operations = list(self._watchers.get(key, ()))
+        return sum(map(self._try, operations))
+
+    def complete_all(self) -> int:
+        """Complete everything that waits, as if its time were over; for shutdown. Returns how many."""
+        with self._lock:
+            operations = {operation for watched in self._watchers.values() for operation in watched}
+        return sum(operation.force_complete() for operation in operations)
+
+    def forget(self, operation: DelayedOperation) -> None:
+        """Take a completed operation off its watch lists and the timer. Idempotent."""
+        self._timer.cancel(operation)
+        with self._lock:
+            keys, operation._keys = operation._keys, ()
+            if keys:
+                self._delayed -= 1
+            for key in keys:
+                watched = self._watchers[key]
+                del watched[operation]
+                if not watched:
+                    del self._watchers[key]
+
+    def count_expired(self) -> None:
+        with self._lock:
+            self._expired += 1
+
+    def _watch(self, operation: DelayedOperation, keys: Iterable[Hashable]) -> None:
+        with self._lock:
+            operation._keys = tuple(dict.fromkeys(keys))
+            operation._purgatory = self
+            self._delayed += 1
+            for key in operation._keys:
+                self._watchers.setdefault(key, {})[operation] = None
+
+    def _try(self, operation: DelayedOperation) -> bool:
+        try:
+            return operation.try_complete()
+        except Exception:
+            # The event belongs to another request, which must not fail because this one does.
+            log.exception("%s: %r failed while completing", self.name, operation)
+            return False
+
+    def __repr__(self) -> str:
+        return f"<Purgatory {self.name}: {self._delayed} waiting, {self._expired} expired>"

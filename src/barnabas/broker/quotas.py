@@ -1,0 +1,311 @@
+"""Client quotas (RP-39): produced and fetched bytes per second and share of request time, by user, client id or both.
+
+Role:    measures each client's rate over Kafka's sampled windows and says for how long it must be throttled. The answer
+         goes out at once with `throttle_time_ms`; `request.throttle` then keeps the connection muted (KIP-219).
+Threads: any; `update` from whoever changes the catalog.
+Lock:    one per client and resource for its samples, one for the tables. The tables are replaced, never changed, so a
+         charge reads them without a lock.
+
+Cost when no quota is configured: `if quotas.enabled:` in the caller, one attribute.
+
+The formula (Kafka's): with O the rate over the window W and T the limit, waiting X brings O down to T when
+O · W / (W + X) = T, so X = (O - T) / T · W. W is the time since the oldest sample, at least all windows but one.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from barnabas.clock import Clock
+from barnabas.metrics import Sample
+
+if TYPE_CHECKING:
+    from barnabas.broker.network.request import Request
+
+QuotaEntity = tuple[tuple[str, str | None], ...]
+"""Pairs of entity type (`user`, `client-id`) and name; the name None is the default entity of that type."""
+
+MAX_THROTTLE_MS: Final = 2**31 - 1
+MAX_CLIENTS: Final = 10_000
+"""Clients measured at a time, per resource. Client ids are chosen by peers, so their number must have a bound."""
+NS_TO_PERCENT: Final = 100.0 / 1_000_000_000
+
+_USER_PREFIX = "User:"
+_ABSENT: Final = "\0absent"  # cannot be a name that came from a client: NUL is refused in quota entities
+_DEFAULT: Final = "\0default"
+_Key = tuple[str, str]
+
+
+class ClientRate:
+    """The measured rate of one client for one resource, and its limit. Thread-safe."""
+
+    __slots__ = ("_lock", "_samples", "_window_count", "_window_ms", "client_id", "last_throttle_ms", "limit", "user")
+
+    def __init__(self, tags: _Key, limit: float, window_count: int, window_ms: int) -> None:
+        self.user, self.client_id = tags
+        self.limit = limit
+        self.last_throttle_ms = 0
+        self._window_count = window_count
+        self._window_ms = window_ms
+        self._lock = threading.Lock()
+        # [start, last event, sum] in ms, oldest first. One more than the windows: the oldest may overlap their begin.
+        self._samples: deque[list[float]] = deque(maxlen=window_count + 1)
+
+    def record(self, value: float, now_ms: int) -> int:
+        """Count `value`; the throttle time in ms, 0 when the rate is within the limit."""
+        with self._lock:
+            self._add(value, now_ms)
+            window_ms = self._measured_ms(now_ms)
+            rate = 1000.0 * sum(sample[2] for sample in self._samples) / window_ms
+            limit = self.limit
+            if rate <= limit:
+                self.last_throttle_ms = 0
+                return 0
+            excess = (rate - limit) / limit * window_ms if limit > 0 else float(MAX_THROTTLE_MS)
+            self.last_throttle_ms = throttle_ms = min(round(excess), MAX_THROTTLE_MS)
+            return throttle_ms
+
+    def unrecord(self, value: float, now_ms: int) -> None:
+        """Take back what was counted for an answer that is not sent."""
+        with self._lock:
+            self._add(-value, now_ms)
+
+    def rate(self, now_ms: int) -> float:
+        with self._lock:
+            self._purge(now_ms)
+            return 1000.0 * sum(sample[2] for sample in self._samples) / self._measured_ms(now_ms)
+
+    def _add(self, value: float, now_ms: int) -> None:
+        self._purge(now_ms)
+        samples = self._samples
+        if not samples or now_ms - samples[-1][0] >= self._window_ms:
+            samples.append([now_ms, now_ms, value])
+        else:
+            newest = samples[-1]
+            newest[1] = now_ms
+            newest[2] += value
+
+    def _purge(self, now_ms: int) -> None:
+        oldest_event = now_ms - self._window_count * self._window_ms
+        samples = self._samples
+        while samples and samples[0][1] <= oldest_event:
+            samples.popleft()
+
+    def _measured_ms(self, now_ms: int) -> float:
+        """The time the samples stand for: never less than all windows but one, or the first burst would look endless."""
+        elapsed = now_ms - self._samples[0][0] if self._samples else 0
+        missing = self._window_count - 1 - elapsed // self._window_ms
+        if missing > 0:
+            elapsed += missing * self._window_ms
+        return max(elapsed, 1)
+
+    def __repr__(self) -> str:
+        return f"<ClientRate user={self.user!r} client={self.client_id!r} limit={self.limit}>"
+
+
+class ResourceQuota:
+    """The limits of one resource and the rates of the clients they apply to. Thread-safe."""
+
+    __slots__ = ("_clients", "_limits", "_lock", "_rates", "_window_count", "_window_ms", "enabled", "resource")
+
+    def __init__(self, resource: str, window_count: int, window_ms: int) -> None:
+        self.resource = resource
+        self.enabled = False
+        self._window_count = window_count
+        self._window_ms = window_ms
+        self._lock = threading.Lock()
+        self._limits: dict[_Key, float] = {}
+        self._clients: dict[_Key, ClientRate | None] = {}  # what `_resolve` found, until a limit changes
+        self._rates: dict[_Key, ClientRate] = {}
+
+    def set_limit(self, entity: Mapping[str, str | None], value: float | None) -> None:
+        key = (_part(entity, "user"), _part(entity, "client-id"))
+        with self._lock:
+            limits = dict(self._limits)
+            if value is None:
+                limits.pop(key, None)
+            else:
+                limits[key] = value
+            self._limits = limits
+            self._clients = {}
+            self._rates = {tags: rate for tags, rate in self._rates.items() if self._adjust(tags, rate)}
+            self.enabled = bool(limits)
+
+    def limit_of(self, user: str, client_id: str) -> float | None:
+        """The limit that applies to a client, None when there is none."""
+        found = self._resolve(user, client_id)
+        return None if found is None else found[1]
+
+    def rate_of(self, user: str, client_id: str) -> ClientRate | None:
+        """Where to count a client, None when no limit applies to it."""
+        key = (user, client_id)
+        clients = self._clients
+        if key in clients:
+            return clients[key]
+        with self._lock:
+            found = self._resolve(user, client_id)
+            rate = None if found is None else self._rate(*found)
+            if len(self._clients) >= MAX_CLIENTS:
+                self._clients = {}
+            self._clients[key] = rate
+            return rate
+
+    def max_in_window(self, user: str, client_id: str) -> float:
+        """What a client may use at once without certain throttling, were its windows empty."""
+        limit = self.limit_of(user, client_id)
+        return float("inf") if limit is None else limit * (self._window_count - 1) * self._window_ms / 1000
+
+    def rates(self) -> list[ClientRate]:
+        with self._lock:
+            return list(self._rates.values())
+
+    # Under the lock, except `_resolve`, which reads one table that never changes.
+
+    def _resolve(self, user: str, client_id: str) -> tuple[_Key, float] | None:
+        """The most specific limit and whose rate it limits: Kafka's order of precedence."""
+        limits = self._limits
+        for key, tags in (
+            ((user, client_id), (user, client_id)),
+            ((user, _DEFAULT), (user, client_id)),
+            ((user, _ABSENT), (user, "")),
+            ((_DEFAULT, client_id), (user, client_id)),
+            ((_DEFAULT, _DEFAULT), (user, client_id)),
+            ((_DEFAULT, _ABSENT), (user, "")),
+            ((_ABSENT, client_id), ("", client_id)),
+            ((_ABSENT, _DEFAULT), ("", client_id)),
+        ):
+            if key in limits:
+                return tags, limits[key]
+        return None
+
+    def _rate(self, tags: _Key, limit: float) -> ClientRate:
+        rate = self._rates.get(tags)
+        if rate is None:
+            if len(self._rates) >= MAX_CLIENTS:
+                # The one that was measured first goes; if it is still there it starts again with empty windows.
+                del self._rates[next(iter(self._rates))]
+                self._clients = {}
+            rate = self._rates[tags] = ClientRate(tags, limit, self._window_count, self._window_ms)
+        return rate
+
+    def _adjust(self, tags: _Key, rate: ClientRate) -> bool:
+        """Give a client that is being measured its new limit; False when none applies any more."""
+        found = self._resolve(*tags)
+        if found is None or found[0] != tags:
+            return False
+        rate.limit = found[1]
+        return True
+
+    def __repr__(self) -> str:
+        return f"<ResourceQuota {self.resource} limits={len(self._limits)} clients={len(self._rates)}>"
+
+
+class ClientQuotas:
+    """The three client quotas of a broker. `enabled` is False as long as no limit is set for any of them."""
+
+    __slots__ = ("_by_key", "_now_ns", "_window_ms", "enabled", "fetch", "produce", "request")
+
+    def __init__(self, clock: Clock, window_count: int = 11, window_seconds: int = 1) -> None:
+        self._now_ns = clock.monotonic_ns
+        self._window_ms = window_seconds * 1000
+        self.enabled = False
+        self.produce = ResourceQuota("Produce", window_count, self._window_ms)
+        self.fetch = ResourceQuota("Fetch", window_count, self._window_ms)
+        self.request = ResourceQuota("Request", window_count, self._window_ms)
+        self._by_key = {
+            "producer_byte_rate": self.produce,
+            "consumer_byte_rate": self.fetch,
+            "request_percentage": self.request,
+        }
+
+    def update(self, entity: QuotaEntity | Mapping[str, str | None], key: str, value: float | None) -> None:
+        """Set (None: remove) one quota of one entity. Entities by `ip` and other keys belong to other owners."""
+        resource = self._by_key.get(key)
+        parts = dict(entity)
+        if resource is None or "ip" in parts or not parts:
+            return
+        resource.set_limit(parts, value)
+        self.enabled = any(quota.enabled for quota in self._by_key.values())
+
+    def load(self, quotas: Mapping[QuotaEntity, Mapping[str, float]]) -> None:
+        """Take over what the catalog has stored, at start."""
+        for entity, values in quotas.items():
+            for key, value in values.items():
+                self.update(entity, key, value)
+
+    # Charges: ask `enabled` first.
+
+    def charge_produce(self, request: Request, size: int, *, exempt: bool) -> int:
+        """Bytes of a Produce request and, unless exempt (acks=0), its time; the throttle time in ms."""
+        bandwidth = self._charge_bytes(self.produce, request, size)
+        return max(bandwidth, 0 if exempt else self.charge_time(request))
+
+    def charge_fetch(self, request: Request, size: int) -> int:
+        """Bytes and time of a Fetch answer. When throttled the bytes are taken back: an empty answer goes out instead."""
+        used = self.charge_time(request)
+        throttle_ms = max(used, self._charge_bytes(self.fetch, request, size))
+        if throttle_ms > 0 and self.fetch.enabled:
+            rate = self.fetch.rate_of(*client_of(request))
+            if rate is not None:
+                rate.unrecord(size, self._now_ns() // 1_000_000)
+        return throttle_ms
+
+    def max_fetch_bytes(self, request: Request) -> float:
+        """An answer above this would always be throttled, so a consumer would never get it."""
+        return self.fetch.max_in_window(*client_of(request)) if self.fetch.enabled else float("inf")
+
+    def charge_time(self, request: Request) -> int:
+        """Request-percentage quota: the time that a handler has spent on this request. At most one window."""
+        if not self.request.enabled:
+            return 0
+        rate = self.request.rate_of(*client_of(request))
+        if rate is None:
+            return 0
+        now_ns = self._now_ns()
+        busy_ns = (request.local_done_ns or now_ns) - request.dequeue_ns
+        throttle_ms = min(rate.record(busy_ns * NS_TO_PERCENT, now_ns // 1_000_000), self._window_ms)
+        if throttle_ms > 0:
+            request.throttle(throttle_ms, "Request")
+        return throttle_ms
+
+    def charge_other(self, request: Request, message: Any) -> None:
+        """For every API but Produce and Fetch: charge the time and put the throttle time into the answer."""
+        throttle_ms = self.charge_time(request)
+        if throttle_ms > 0 and hasattr(message, "throttle_time_ms"):
+            message.throttle_time_ms = throttle_ms
+
+    def _charge_bytes(self, quota: ResourceQuota, request: Request, size: int) -> int:
+        if not quota.enabled:
+            return 0
+        rate = quota.rate_of(*client_of(request))
+        if rate is None:
+            return 0
+        throttle_ms = rate.record(size, self._now_ns() // 1_000_000)
+        if throttle_ms > 0:
+            request.throttle(throttle_ms, quota.resource)
+        return throttle_ms
+
+    def samples(self) -> Iterator[Sample]:
+        """For the row `kafka_server_quota_throttle_time{resource,user,clientId}`."""
+        for quota in self._by_key.values():
+            for rate in quota.rates():
+                labels = (("resource", quota.resource), ("user", rate.user), ("clientId", rate.client_id))
+                yield Sample(float(rate.last_throttle_ms), labels)
+
+    def __repr__(self) -> str:
+        return f"<ClientQuotas {list(self._by_key.values())}>"
+
+
+def client_of(request: Request) -> _Key:
+    """User and client id of a request, as quota entities name them."""
+    return request.connection.principal.removeprefix(_USER_PREFIX), request.header.client_id or ""
+
+
+def _part(entity: Mapping[str, str | None], kind: str) -> str:
+    if kind not in entity:
+        return _ABSENT
+    name = entity[kind]
+    return _DEFAULT if name is None else name
