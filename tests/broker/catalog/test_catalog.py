@@ -52,8 +52,7 @@ def test_a_given_cluster_id_is_taken_only_by_a_new_file(path: Path) -> None:
     first.close()
     second = Catalog.open(path, SystemClock(), cluster_id="other")
     second.close()
-    assert (first.created, second.created) == (True, False)
-    assert second.snapshot.cluster_id == "mine"
+    assert (first.snapshot.cluster_id, second.snapshot.cluster_id) == ("mine", "mine")
 
 
 def test_a_created_topic_is_found_by_name_and_by_id_and_survives_a_restart(catalog: Catalog, path: Path) -> None:
@@ -207,6 +206,28 @@ def test_a_failed_write_answers_a_storage_error_and_leaves_the_snapshot(
     assert catalog.snapshot is before
     monkeypatch.undo()
     assert catalog.create_topic("orders", 1).name == "orders"
+
+
+def test_nobody_sees_a_topic_before_its_logs_are_prepared(catalog: Catalog, path: Path) -> None:
+    seen: list[bool] = []
+    catalog.create_topics([NewTopic("a", 1)], lambda _: seen.append("a" in catalog.snapshot.topics))
+    catalog.add_partitions("a", 2, lambda _: seen.append(catalog.snapshot.topics["a"].partition_count == 2))
+    assert seen == [False, False]
+    assert reopened(catalog, path).topics["a"].partition_count == 2
+
+
+def test_what_could_not_be_prepared_is_undone(catalog: Catalog, path: Path) -> None:
+    def fail(_: object) -> None:
+        raise OSError("no space left on device")
+
+    catalog.create_topic("a", 1)
+    with pytest.raises(OSError, match="no space"):
+        catalog.create_topics([NewTopic("b", 1)], fail)
+    with pytest.raises(OSError, match="no space"):
+        catalog.add_partitions("a", 3, fail)
+    assert list(catalog.deleted_topics().values()) == ["b"]
+    snapshot = reopened(catalog, path)
+    assert {name: topic.partition_count for name, topic in snapshot.topics.items()} == {"a": 1}
 
 
 def test_a_closed_catalog_refuses_writes_but_still_answers_readers(catalog: Catalog) -> None:

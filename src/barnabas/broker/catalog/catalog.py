@@ -5,8 +5,8 @@ Thread: any. Lock: `_write_lock` serialises changes and is held over the commit 
 never take it: they read the attribute `snapshot`, which is replaced, never modified.
 
 Order that makes create and delete safe against kill -9: the catalog decides. A topic exists from the commit here; its
-logs are made afterwards, and a start makes those that are missing. A topic is gone from the commit here; `deleted`
-remembers its id until its logs are gone, and a start removes what is left.
+logs are made afterwards (`prepare`), and a start makes those that are missing. A topic is gone from the commit here; its
+id is kept among the deleted ones until a start has found no log of it, and that start removes what is left.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ from barnabas.clock import Clock
 from barnabas.errors import ErrorCode, KafkaError
 
 T = TypeVar("T")
+Change = Callable[[sqlite3.Connection], None]
+Prepare = Callable[[Sequence[TopicInfo]], None]
 
 CATALOG_FILE_NAME = "barnabas-metadata.sqlite"
 SLOW_COMMIT_MS = 1000
@@ -46,7 +48,7 @@ def new_id() -> uuid.UUID:
 class Catalog:
     """Thread-safe. Open with `Catalog.open`, end with `close`."""
 
-    __slots__ = ("_clock", "_closed", "_database", "_deleted", "_write_lock", "producer_ids", "snapshot")
+    __slots__ = ("_clock", "_closed", "_database", "_write_lock", "producer_ids", "snapshot")
 
     def __init__(self, metadata: MetadataDatabase, clock: Clock, cluster_id: str | None) -> None:
         self._database = metadata
@@ -54,7 +56,6 @@ class Catalog:
         self._write_lock = threading.Lock()
         self._closed = False
         self.snapshot: CatalogSnapshot = metadata.load()
-        self._deleted = metadata.load_deleted_topics()
         self.producer_ids = ProducerIdBlocks(self._reserve_producer_ids)
         if not self.snapshot.cluster_id:
             self._set_cluster_id(cluster_id or uuid_text(new_id()))
@@ -68,11 +69,6 @@ class Catalog:
         except BaseException:
             metadata.close()
             raise
-
-    @property
-    def created(self) -> bool:
-        """True when `open` found no file, so that log directories may hold topics the catalog has never seen."""
-        return self._database.created
 
     def close(self) -> None:
         with self._write_lock:
@@ -93,8 +89,12 @@ class Catalog:
     ) -> TopicInfo:
         return self.create_topics([NewTopic(name, partition_count, configs or {}, internal, topic_id)])[0]
 
-    def create_topics(self, new_topics: Sequence[NewTopic]) -> list[TopicInfo]:
-        """All of them in one commit, or none: TOPIC_ALREADY_EXISTS names the first that is there already."""
+    def create_topics(self, new_topics: Sequence[NewTopic], prepare: Prepare | None = None) -> list[TopicInfo]:
+        """All of them in one commit, or none: TOPIC_ALREADY_EXISTS names the first that is there already.
+
+        `prepare(created)` makes the logs: after the commit, before any reader sees the topics, so that nobody can ask for
+        a topic whose log is not there yet. When it raises, the commit is undone.
+        """
         with self._write_lock:
             topics = dict(self.snapshot.topics)
             created = []
@@ -106,11 +106,12 @@ class Catalog:
                 topics[new.name] = topic
                 created.append(topic)
             self._commit(lambda connection: database.insert_topics(connection, created))
+            self._prepare(prepare, created, lambda connection: database.bury_topics(connection, created))
             self._publish(topics=topics, by_id={**self.snapshot.topics_by_id, **{t.topic_id: t for t in created}})
             return created
 
     def delete_topic(self, name: str) -> TopicInfo:
-        """Forget the topic; its id stays in `deleted_topics()` until `forget_deleted`."""
+        """From now on nobody sees the topic; its id stays in `deleted_topics()` until `forget_deleted`."""
         return self.delete_topics([name])[0]
 
     def delete_topics(self, names: Sequence[str]) -> list[TopicInfo]:
@@ -120,24 +121,20 @@ class Catalog:
             topics, by_id = dict(self.snapshot.topics), dict(self.snapshot.topics_by_id)
             for topic in doomed:
                 del topics[topic.name], by_id[topic.topic_id]
-            self._deleted = {**self._deleted, **{topic.topic_id: topic.name for topic in doomed}}
             self._publish(topics=topics, by_id=by_id)
             return doomed
 
     def deleted_topics(self) -> Mapping[uuid.UUID, str]:
         """Ids and names of topics that are deleted but whose logs may still be on disk."""
-        return self._deleted
+        with self._write_lock:
+            return self._database.load_deleted_topics()
 
     def forget_deleted(self, topic_ids: Iterable[uuid.UUID]) -> None:
         """The logs of these deleted topics are gone."""
-        gone = set(topic_ids)
-        if not gone:
-            return
         with self._write_lock:
-            self._commit(lambda connection: database.forget_deleted(connection, gone))
-            self._deleted = {key: name for key, name in self._deleted.items() if key not in gone}
+            self._commit(lambda connection: database.forget_deleted(connection, topic_ids))
 
-    def add_partitions(self, name: str, partition_count: int) -> TopicInfo:
+    def add_partitions(self, name: str, partition_count: int, prepare: Prepare | None = None) -> TopicInfo:
         """Let the topic have `partition_count` partitions in total; fewer or as many is INVALID_PARTITIONS."""
         with self._write_lock:
             topic = self._topic(name)
@@ -146,6 +143,7 @@ class Catalog:
                 raise KafkaError(ErrorCode.INVALID_PARTITIONS, text)
             changed = replace(topic, partition_count=partition_count)
             self._commit(lambda connection: database.set_partition_count(connection, changed))
+            self._prepare(prepare, [changed], lambda connection: database.set_partition_count(connection, topic))
             self._publish_topic(changed)
             return changed
 
@@ -211,6 +209,15 @@ class Catalog:
         if took_ms > SLOW_COMMIT_MS:
             log.warning("A commit to %s took %d ms: the disk is slow", self._database.path.name, took_ms)
         return result
+
+    def _prepare(self, prepare: Prepare | None, topics: Sequence[TopicInfo], undo: Change) -> None:
+        if prepare is None:
+            return
+        try:
+            prepare(topics)
+        except BaseException:
+            self._commit(undo)
+            raise
 
     def _set_cluster_id(self, cluster_id: str) -> None:
         self._commit(lambda connection: database.set_cluster_id(connection, cluster_id))

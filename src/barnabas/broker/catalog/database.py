@@ -46,12 +46,10 @@ INSERT INTO producer_id VALUES (0, 0);
 class MetadataDatabase:
     """One connection, used by one thread at a time (the catalog's write lock sees to that)."""
 
-    __slots__ = ("_connection", "created", "path")
+    __slots__ = ("_connection", "path")
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.created = False
-        """True when this run made the file, so that nothing was known before."""
         try:
             # Handlers take turns under the catalog's lock, which is what check_same_thread would guard.
             self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=0)
@@ -71,7 +69,6 @@ class MetadataDatabase:
         if version == 0:
             # One transaction, so that a kill leaves either no schema or all of it.
             self._connection.executescript(f"BEGIN;{SCHEMA}PRAGMA user_version={SCHEMA_VERSION};COMMIT;")
-            self.created = True
         elif version != SCHEMA_VERSION:
             raise BarnabasError(
                 f"{self.path} has metadata format {version}, this program knows {SCHEMA_VERSION}: use the newer one"
@@ -169,7 +166,7 @@ def bury_topics(connection: sqlite3.Connection, topics: Sequence[TopicInfo]) -> 
     connection.executemany("DELETE FROM topic WHERE topic_id = ?", ids)
     connection.executemany("DELETE FROM topic_config WHERE topic_id = ?", ids)
     rows = [(topic.topic_id.bytes, topic.name) for topic in topics]
-    connection.executemany("INSERT INTO deleted_topic VALUES (?, ?)", rows)
+    connection.executemany("INSERT OR REPLACE INTO deleted_topic VALUES (?, ?)", rows)
 
 
 def forget_deleted(connection: sqlite3.Connection, topic_ids: Iterable[uuid.UUID]) -> None:
