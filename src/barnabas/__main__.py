@@ -1,0 +1,6 @@
+"""`python -m barnabas` is the command `barnabas`."""
+
+from barnabas.cli import main
+
+if __name__ == "__main__":
+    main()
