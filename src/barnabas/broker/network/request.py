@@ -19,13 +19,12 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.net.send import Send
 from barnabas.protocol.api import APIS
-from barnabas.protocol.codec import encode_response
+from barnabas.protocol.codec import encode_response_frame
 
 if TYPE_CHECKING:
     from barnabas.broker.apis.table import ApiRow
@@ -37,11 +36,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 OnComplete = Callable[["Request"], None]
-
-# size (4) | correlation id (4) | tagged fields, empty (1, flexible headers only)
-_FRAME_V0 = Struct(">ii").pack
-_FRAME_V1 = Struct(">iib").pack
-_JOIN_BELOW = 4096  # a body part below this size is copied behind the header: one buffer less for the kernel to gather
 
 
 class ConnectionContext:
@@ -248,23 +242,11 @@ def metric_name(api_key: int) -> str:
 def frame_response(header: RequestHeader, message: Any) -> list[Any]:
     """Size, response header and body as parts for the transport."""
     version = header.api_version
-    api = APIS[header.api_key]
-    if version > api.max_version:  # ApiVersions of a version that we do not know is answered in v0 form (RP-29)
+    api = header.api
+    if api is None or version > api.max_version:  # an ApiVersions that we do not know is answered in v0 form (RP-29)
         version = 0
-    parts = encode_response(message, version)
-    if len(parts) == 1 and len(parts[0]) < _JOIN_BELOW:
-        body = parts[0]
-        if api.response_header_version(version):
-            parts[0] = _FRAME_V1(len(body) + 5, header.correlation_id, 0) + body
-        else:
-            parts[0] = _FRAME_V0(len(body) + 4, header.correlation_id) + body
-        return parts
-    size = sum(map(len, parts))
-    if api.response_header_version(version):
-        parts.insert(0, _FRAME_V1(size + 5, header.correlation_id, 0))
-    else:
-        parts.insert(0, _FRAME_V0(size + 4, header.correlation_id))
-    return parts
+    header_version = 0 if api is None else api.response_header_version(version)
+    return encode_response_frame(message, version, header.correlation_id, header_version)
 
 
 class Response:
