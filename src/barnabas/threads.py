@@ -115,7 +115,7 @@ class ServerThread:
         try:
             while not self._stop_requested.is_set():
                 self._turn()
-        except FatalBrokerError as error:
+        except BaseException as error:  # FatalBrokerError, or what is no Exception: the thread must not end unnoticed
             self._fatal(error)
         finally:
             self._close()
