@@ -1,0 +1,1 @@
+"""Network layer shared by the broker and the clients: selector, channels, frames, memory pools. Knows no API."""

@@ -1,0 +1,35 @@
+"""Client side of a connection: the non-blocking connect (PP-33).
+
+Role: makes the socket of an outgoing connection. Thread: the selector's owner; no lock, no state.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+
+__all__ = ["start_connect"]
+
+_IN_PROGRESS = (errno.EINPROGRESS, errno.EWOULDBLOCK, errno.EAGAIN)
+
+
+def start_connect(address: tuple[str, int], send_buffer: int, receive_buffer: int) -> tuple[socket.socket, bool]:
+    """A non-blocking socket on its way to a numeric `address`, and whether it is connected already. Buffers: -1 = the OS's choice."""
+    family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if send_buffer >= 0:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
+        if receive_buffer >= 0:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        code = sock.connect_ex(address)
+        if code and code not in _IN_PROGRESS:
+            raise OSError(code, f"{os.strerror(code)}: {address[0]}:{address[1]}")
+    except BaseException:
+        sock.close()
+        raise
+    return sock, not code

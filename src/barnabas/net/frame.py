@@ -1,0 +1,249 @@
+"""Cutting frames out of a byte stream (RP-22, RP-25, PP-35).
+
+    frame:  size     int32, big-endian, the bytes that follow; 0 <= size <= max_size
+            payload  `size` bytes
+
+Role: two readers with one interface, `read` (at most one whole frame per call) and `next_buffered` (a frame from bytes that were read
+before, without touching the socket). `ReadAheadReader` serves an unlimited pool: one `recv_into` of a shared scratch may hold several
+frames, what is left stays on the channel. `PooledReader` serves a bounded pool: it reads exactly the 4 bytes, claims the memory, then
+reads exactly the body. In both, memory grows with the bytes that arrive, never with the claimed size.
+Errors: BlockingIOError = nothing there now; EndOfStream, InvalidReceive, OversizedClaim, OSError = close the channel.
+Thread: one reader per selector, used by its owner only; no lock.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Protocol
+
+from barnabas.errors import BarnabasError
+from barnabas.net.channel import Channel, Receive
+from barnabas.net.memory_pool import MemoryPool, PooledBuffer
+
+__all__ = ["EndOfStream", "FrameReader", "InvalidReceive", "PooledReader", "ReadAheadReader"]
+
+_unpack_size = Struct(">i").unpack_from
+_SIZE_BYTES = 4
+SCRATCH_BYTES = 64 * 1024
+# An unfinished frame below this waits as `leftover` and is copied before the next read; a larger one gets a growing body of its own.
+_SMALL_FRAME = SCRATCH_BYTES // 2
+_TLS_HANDSHAKE = b"\x16\x03"
+
+
+class EndOfStream(BarnabasError):
+    """The peer closed its side."""
+
+
+class InvalidReceive(BarnabasError):
+    """The 4-byte size cannot be right; nothing was allocated for it."""
+
+    def __init__(self, size: int, limit: int) -> None:
+        text = f"frame size {size} is not between 0 and the limit of {limit} bytes"
+        if (size & 0xFFFFFFFF).to_bytes(4, "big").startswith(_TLS_HANDSHAKE):
+            text += "; it looks like TLS on a plaintext port"
+        super().__init__(text)
+        self.size = size
+        self.limit = limit
+
+
+class FrameReader(Protocol):
+    bytes_in: int
+
+    def read(self, channel: Channel) -> Receive | None:
+        """Read from the socket; a whole frame, or None when it is not whole yet."""
+
+    def next_buffered(self, channel: Channel) -> Receive | None:
+        """A whole frame from bytes that were read before, or None."""
+
+
+class ReadAheadReader:
+    """Reads as much as is there into one scratch buffer that all channels of a selector share."""
+
+    __slots__ = ("_max_size", "_scratch", "_view", "bytes_in")
+
+    def __init__(self, max_size: int) -> None:
+        self._max_size = max_size
+        self._scratch = bytearray(SCRATCH_BYTES)
+        self._view = memoryview(self._scratch)
+        self.bytes_in = 0
+
+    def read(self, channel: Channel) -> Receive | None:
+        rest = channel.leftover
+        if rest:
+            return self._read_behind(channel, rest)
+        if channel.body is not None:
+            return self._read_body(channel, channel.body)
+        scratch = self._scratch
+        count = channel.recv_into(scratch)
+        if count > 3:
+            self.bytes_in += count
+            size = _unpack_size(scratch)[0]
+            if size + 4 == count and size <= self._max_size:
+                return Receive(channel, self._view[4:count].tobytes())
+            return self._cut(channel, size, count)
+        self._keep(channel, count, count)
+        return None
+
+    def _read_behind(self, channel: Channel, rest: bytes) -> Receive | None:
+        """Read behind the bytes of an unfinished small frame."""
+        if channel.leftover_position:
+            return self.next_buffered(channel)
+        start = len(rest)
+        self._view[:start] = rest
+        count = channel.recv_into(self._view[start:])
+        end = start + count
+        if not count or end < _SIZE_BYTES:
+            self._keep(channel, end, count)
+            return None
+        self.bytes_in += count
+        channel.leftover = b""
+        return self._cut(channel, _unpack_size(self._scratch)[0], end)
+
+    def _keep(self, channel: Channel, end: int, count: int) -> None:
+        """Not even a whole size yet."""
+        if not count:
+            raise EndOfStream("end of stream")
+        self.bytes_in += count
+        channel.leftover = self._view[:end].tobytes()
+
+    def _cut(self, channel: Channel, size: int, end: int) -> Receive | None:
+        """The scratch holds `end` bytes that begin with a frame of `size`."""
+        if not 0 <= size <= self._max_size:
+            raise InvalidReceive(size, self._max_size)
+        stop = size + _SIZE_BYTES
+        if stop <= end:
+            channel.leftover = self._view[stop:end].tobytes()
+            return Receive(channel, self._view[_SIZE_BYTES:stop].tobytes())
+        if stop < _SMALL_FRAME:
+            channel.leftover = self._view[:end].tobytes()
+        else:
+            channel.body = bytearray(self._view[_SIZE_BYTES:end])
+            channel.body_size = size
+        return None
+
+    def _read_body(self, channel: Channel, body: bytearray) -> Receive | None:
+        """A large frame: never reads past its end, so nothing is left over."""
+        remaining = channel.body_size - len(body)
+        count = channel.recv_into(self._view, min(remaining, SCRATCH_BYTES))
+        if not count:
+            raise EndOfStream("end of stream")
+        self.bytes_in += count
+        body += self._view[:count]
+        if count < remaining:
+            return None
+        channel.body = None
+        return Receive(channel, memoryview(body))
+
+    def next_buffered(self, channel: Channel) -> Receive | None:
+        data = channel.leftover
+        position = channel.leftover_position
+        end = len(data)
+        if end - position >= _SIZE_BYTES:
+            size = _unpack_size(data, position)[0]
+            if not 0 <= size <= self._max_size:
+                raise InvalidReceive(size, self._max_size)
+            start = position + _SIZE_BYTES
+            stop = start + size
+            if stop <= end:
+                if stop == end:
+                    channel.leftover = b""
+                    stop = 0
+                channel.leftover_position = stop
+                return Receive(channel, data[start : start + size])
+            if size + _SIZE_BYTES >= _SMALL_FRAME:
+                channel.body = bytearray(data[start:])
+                channel.body_size = size
+                position = end
+        channel.leftover = data[position:]
+        channel.leftover_position = 0
+        return None
+
+
+class PooledReader:
+    """Reads the size, then claims its memory, then reads the body; without memory the channel waits in `muted_for_memory`."""
+
+    __slots__ = ("_max_size", "_pool", "_scratch", "_view", "bytes_in", "waiters")
+
+    def __init__(self, max_size: int, pool: MemoryPool) -> None:
+        self._max_size = max_size
+        self._pool = pool
+        self._scratch = bytearray(SCRATCH_BYTES)
+        self._view = memoryview(self._scratch)
+        self.bytes_in = 0
+        self.waiters: dict[Channel, None] = {}  # in the order in which they found no memory
+
+    def read(self, channel: Channel) -> Receive | None:
+        if channel.body is None:
+            if not self._read_size(channel):
+                return None
+            if not channel.body_size:
+                return Receive(channel, b"")
+            # Whoever waits longer goes first, else a lucky newcomer could starve a waiter.
+            if self.waiters or not self._claim(channel):
+                channel.muted_for_memory = True
+                self.waiters[channel] = None
+                return None
+        return self._read_body(channel)
+
+    def resume(self, channel: Channel) -> bool:
+        """Claim the memory that `channel` waits for; False when there is still none."""
+        if not self._claim(channel):
+            return False
+        channel.muted_for_memory = False
+        del self.waiters[channel]
+        return True
+
+    def next_buffered(self, channel: Channel) -> Receive | None:
+        """Exact reads leave nothing over."""
+        return None
+
+    def _read_size(self, channel: Channel) -> bool:
+        start = len(channel.leftover)
+        self._view[:start] = channel.leftover
+        count = self._receive(channel, self._view[start:_SIZE_BYTES])
+        if start + count < _SIZE_BYTES:
+            channel.leftover = self._view[: start + count].tobytes()
+            return False
+        channel.leftover = b""
+        size = _unpack_size(self._scratch)[0]
+        if not 0 <= size <= self._max_size:
+            raise InvalidReceive(size, self._max_size)
+        channel.body_size = size
+        return True
+
+    def _claim(self, channel: Channel) -> bool:
+        buffer = self._pool.try_allocate(channel.body_size)
+        if buffer is None:
+            return False
+        channel.buffer = buffer
+        channel.body = buffer.data
+        channel.body_received = 0
+        return True
+
+    def _read_body(self, channel: Channel) -> Receive | None:
+        buffer = channel.buffer
+        if buffer is None:
+            raise BarnabasError(f"{channel!r} reads a body without memory")
+        received = channel.body_received
+        remaining = buffer.size - received
+        if buffer.reused:
+            count = self._receive(channel, memoryview(buffer.data)[received : buffer.size])
+        else:
+            part = self._view[: min(remaining, SCRATCH_BYTES)]
+            count = self._receive(channel, part)
+            buffer.data += part[:count]
+        channel.body_received = received + count
+        if count < remaining:
+            return None
+        return self._complete(channel, buffer)
+
+    def _complete(self, channel: Channel, buffer: PooledBuffer) -> Receive:
+        channel.body = channel.buffer = None
+        return Receive(channel, memoryview(buffer.data)[: buffer.size], buffer)
+
+    def _receive(self, channel: Channel, into: memoryview) -> int:
+        count = channel.recv_into(into)
+        if not count:
+            raise EndOfStream("end of stream")
+        self.bytes_in += count
+        return count
