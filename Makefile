@@ -38,7 +38,7 @@ check: $(STAMP) ## ruff, mypy --strict, import rules, size limits, generated ref
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/lint-imports --no-timings
+	$(BIN)/lint-imports
 	$(BIN)/python tools/check_sizes.py
 	$(BIN)/python tools/generate_reference.py --check
 	$(BIN)/python tools/check_rp_coverage.py --check
