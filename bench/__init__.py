@@ -1,0 +1,1 @@
+"""Measurements and the demo: scripts that run beside the product, never imported by it."""

@@ -1,0 +1,241 @@
+"""`make bench-broker`: our broker beside Apache Kafka, in one run on one machine. Prints a row per piece of work with both figures,
+their ratio (median over interleaved rounds) and the bound; ends with status 1 when a bound is missed, 2 when nothing could be measured.
+
+Absolute figures of shared machines mean little, so both sides run in turn, never at the same time, and the order is reversed in
+every other round. `--ours kafka` puts Kafka on both sides, which shows how far the ratios of this machine stray from 1.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import resource
+import signal
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from bench.brokers import KAFKA, OURS, BrokerFailed, Kind, our_command
+from bench.generators import GeneratorFailed, build
+from bench.peers.jars import PeerUnavailable, ensure_jars
+from bench.peers.tools import ToolFailed
+from bench.rows import Bound, Row, Side, Verdict, judge, select_groups, selected_rows
+from bench.workloads import WORKLOADS, Session, WorkFailed
+
+FAILURES = (BrokerFailed, GeneratorFailed, ToolFailed, WorkFailed)
+DESCRIPTORS = 16_384
+
+
+@dataclass(slots=True)
+class Figures:
+    """Every figure that was measured, by row, side and round. The memory row is the largest of a round; all others come once."""
+
+    by_key: dict[tuple[str, Side, int], float] = field(default_factory=dict)
+
+    def add(self, name: str, side: Side, turn: int, value: float) -> None:
+        key = (name, side, turn)
+        self.by_key[key] = max(value, self.by_key.get(key, value)) if name == "memory-load" else value
+
+    def of(self, name: str, side: Side, rounds: int) -> list[float]:
+        return [self.by_key[name, side, turn] for turn in range(rounds) if (name, side, turn) in self.by_key]
+
+
+@dataclass(slots=True)
+class Harness:
+    """Runs the rounds. One thread; owns the console and the figures."""
+
+    console: Console
+    kinds: dict[Side, Kind]
+    rows: tuple[Row, ...]
+    rounds: int
+    scale: float
+    directory: Path
+    figures: Figures = field(default_factory=Figures)
+    failures: dict[str, str] = field(default_factory=dict)
+
+    def run(self, groups: tuple[str, ...]) -> None:
+        for turn in range(self.rounds):
+            sides = list(self.kinds) if turn % 2 == 0 else list(reversed(self.kinds))
+            for group in groups:
+                for side in sides:
+                    self.run_group(group, side, turn)
+
+    def run_group(self, group: str, side: Side, turn: int) -> None:
+        kind = self.kinds[side]
+        label = f"round {turn + 1}/{self.rounds}  {kind.name:<8}"
+        with self.console.status(f"{label}  {group}") as status:
+
+            def record(name: str, value: float) -> None:
+                self.figures.add(name, side, turn, value)
+                if name in wanted:
+                    unit = next(row.unit for row in self.rows if row.name == name)
+                    self.console.print(f"[dim]{label}[/]  {name:<14} {number(value, unit):>10} {unit}")
+
+            wanted = frozenset(row.name for row in self.rows)
+            session = Session(
+                side, kind, self.directory, wanted, self.scale, record, lambda text: status.update(f"{label}  {text}")
+            )
+            try:
+                WORKLOADS[group](session)
+            except FAILURES as error:
+                self.failures[f"{group}, {kind.name}, round {turn + 1}"] = str(error)
+                self.console.print(f"[red]{label}  {group} failed:[/] {error}", markup=True, highlight=False)
+
+    def verdicts(self) -> list[Verdict]:
+        found = []
+        for row in self.rows:
+            ours = self.figures.of(row.name, Side.OURS, self.rounds)
+            kafka = self.figures.of(row.name, Side.KAFKA, self.rounds)
+            if ours:
+                complete = len(ours) == len(kafka)  # a round in which one side failed has no ratio
+                found.append(judge(row, ours, kafka if complete else []))
+        return found
+
+
+def number(value: float | None, unit: str) -> str:
+    if value is None:
+        return "-"
+    if unit in ("s", "×"):
+        return f"{value:.2f}"
+    return f"{value:,.0f}".replace(",", " ")
+
+
+def table_of(verdicts: list[Verdict], kinds: dict[Side, Kind]) -> Table:
+    table = Table(title="Side by side, medians of all rounds", title_justify="left")
+    table.add_column("work")
+    for name in (
+        "unit",
+        kinds[Side.OURS].name,
+        kinds[Side.KAFKA].name if Side.KAFKA in kinds else "-",
+        "ratio",
+        "bound",
+        "",
+    ):
+        table.add_column(name, justify="right")
+    for verdict in verdicts:
+        row = verdict.row
+        limit = f"{row.limit:g} {row.unit}" if row.bound is Bound.OURS_AT_MOST else f"{row.limit:g}"
+        table.add_row(
+            f"{row.work} [dim]({row.name})[/]",
+            row.unit,
+            number(verdict.ours, row.unit),
+            number(verdict.kafka, row.unit),
+            "-" if verdict.ratio is None else f"{verdict.ratio:.2f}",
+            f"{row.bound.value} {limit}",
+            "[green]met[/]" if verdict.met else "[red]MISSED[/]",
+        )
+    return table
+
+
+def as_json(harness: Harness, verdicts: list[Verdict]) -> str:
+    raw: dict[str, dict[str, list[float]]] = defaultdict(dict)
+    for row in harness.rows:
+        for side in harness.kinds:
+            raw[row.name][side.value] = harness.figures.of(row.name, side, harness.rounds)
+    summary = [
+        {
+            "name": v.row.name,
+            "ours": v.ours,
+            "kafka": v.kafka,
+            "ratio": v.ratio,
+            "bound": v.row.bound.value,
+            "limit": v.row.limit,
+            "met": v.met,
+        }
+        for v in verdicts
+    ]
+    machine = {"cores": os.cpu_count(), "python": platform.python_version(), "system": platform.platform()}
+    document = {
+        "when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "machine": machine,
+        "rounds": harness.rounds,
+    }
+    return json.dumps({**document, "rows": summary, "figures": raw, "failures": harness.failures}, indent=2)
+
+
+def raise_descriptor_limit() -> None:
+    """Ten thousand connections need as many descriptors in the broker, which inherits this process's limit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < DESCRIPTORS:
+        resource.setrlimit(
+            resource.RLIMIT_NOFILE, (DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard), hard)
+        )
+
+
+def kinds_of(ours: str, without_kafka: bool) -> dict[Side, Kind]:
+    """`ours` is "" for this work tree, "kafka" for Kafka on both sides, or the command that starts another build of ours."""
+    mine = Kind("Kafka A", KAFKA.command) if ours == "kafka" else Kind("Barnabas", our_command(ours)) if ours else OURS
+    return {Side.OURS: mine} if without_kafka else {Side.OURS: mine, Side.KAFKA: KAFKA}
+
+
+@click.command(help=__doc__.split("\n\n", 1)[0] if __doc__ else "")
+@click.option("--only", multiple=True, metavar="NAME", help="a row or a group of rows; may be given more than once")
+@click.option("--rounds", default=3, show_default=True, help="interleaved rounds")
+@click.option(
+    "--json", "json_file", type=click.Path(path_type=Path, dir_okay=False), help="write all figures to this file"
+)
+@click.option("--ours", default="", help="'kafka', or a command that takes our broker's options")
+@click.option("--without-kafka", is_flag=True, help="measure our side alone (rows with a ratio then miss their bound)")
+@click.option("--scale", default=1.0, show_default=True, help="share of the full work, for a quick look")
+@click.option(
+    "--work-dir",
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    help="where the data directories are made",
+)
+def main(only: tuple[str, ...], rounds: int, json_file: Path | None, **options: object) -> None:
+    """Parse the options, run, report."""
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 140)
+    signal.signal(
+        signal.SIGTERM, lambda number, frame: sys.exit(128 + number)
+    )  # so that the blocks below stop their brokers
+    try:
+        groups = select_groups(only)
+        prepare(bool(options["without_kafka"]))
+    except (KeyError, PeerUnavailable, GeneratorFailed) as reason:
+        console.print(f"[red]{reason.args[0]}[/]")
+        sys.exit(2)
+    kinds = kinds_of(str(options["ours"]), bool(options["without_kafka"]))
+    parent = options["work_dir"]
+    with tempfile.TemporaryDirectory(prefix="barnabas-bench-", dir=str(parent) if parent else None) as directory:
+        harness = Harness(console, kinds, selected_rows(only), rounds, float(str(options["scale"])), Path(directory))
+        try:
+            harness.run(groups)
+        except KeyboardInterrupt:
+            console.print("stopped; what was measured so far:")
+            harness.failures["all"] = "stopped by the user"
+    sys.exit(report(harness, json_file))
+
+
+def prepare(without_kafka: bool) -> None:
+    """Everything that needs time or may be missing, before the first figure."""
+    raise_descriptor_limit()
+    ensure_jars()  # ProducerPerformance is needed even when Kafka's broker is not
+    build("rr")
+    build("fetch")
+
+
+def report(harness: Harness, json_file: Path | None) -> int:
+    verdicts = harness.verdicts()
+    harness.console.print(table_of(verdicts, harness.kinds))
+    if json_file is not None:
+        json_file.write_text(as_json(harness, verdicts) + "\n")
+    for what, why in harness.failures.items():
+        harness.console.print(f"[red]failed: {what}:[/] {why.splitlines()[0]}")
+    if not verdicts:
+        return 2
+    missed = [verdict.row.name for verdict in verdicts if not verdict.met]
+    if missed:
+        harness.console.print(f"[red]bounds missed:[/] {', '.join(missed)}")
+    return 1 if missed or harness.failures else 0
+
+
+if __name__ == "__main__":
+    main()
