@@ -31,8 +31,8 @@ demo: $(STAMP) ## start a broker, write and read a million records with real cli
 
 test: $(STAMP) ## run the whole test suite
 	@tools/system_packages.sh kcat java mvn || echo "tests that need a missing program are left out and say so"
-	@$(PYTEST) -n $(WORKERS) -m "not serial and not faults" -q
-	@$(PYTEST) -m "serial and not faults" -q
+	@$(PYTEST) -n $(WORKERS) -m "not serial" -q
+	@$(PYTEST) -m serial -q
 
 check: $(STAMP) ## ruff, mypy --strict, import rules, size limits, generated reference, coverage of the specification
 	$(BIN)/ruff check .
@@ -48,7 +48,7 @@ format: $(STAMP) ## let ruff format the code and mend what it can
 	$(BIN)/ruff format .
 
 faults: $(STAMP) ## the fault matrix with full counts (long)
-	@$(PYTEST) -m faults -p no:randomly -q
+	@BARNABAS_FAULTS=full $(PYTEST) tests/faults -q --timeout 3600 -o faulthandler_timeout=3500
 
 bench-broker: $(STAMP) peers ## side by side with Apache Kafka: rates, ratios, start time, memory
 	@tools/system_packages.sh cc

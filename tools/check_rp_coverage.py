@@ -30,7 +30,8 @@ def tests_of(path: Path) -> list[tuple[str, str]]:
     text = path.read_text()
     tree = ast.parse(text, filename=str(path))
     found: list[tuple[str, str]] = []
-    for scope in (tree, *(node for node in tree.body if isinstance(node, ast.ClassDef))):
+    scopes: list[ast.Module | ast.ClassDef] = [tree, *(node for node in tree.body if isinstance(node, ast.ClassDef))]
+    for scope in scopes:
         prefix = f"{scope.name}::" if isinstance(scope, ast.ClassDef) else ""
         found += [
             (prefix + node.name, ast.get_source_segment(text, node) or "")
