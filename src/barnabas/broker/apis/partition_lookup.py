@@ -1,0 +1,52 @@
+"""From a topic and an index in a request to the partition's log, with the errors that Kafka has for each way to fail.
+
+Thread: any. Lock: none; reads the catalog's snapshot and the log manager's table.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING
+
+from barnabas.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from barnabas.broker.catalog import TopicInfo
+    from barnabas.broker.log.partition_log import PartitionLog
+    from barnabas.broker.services import BrokerServices
+
+NO_EPOCH = -1
+
+
+def topic_by_name(broker: BrokerServices, name: str) -> TopicInfo:
+    info = broker.catalog.snapshot.topics.get(name)
+    if info is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return info
+
+
+def topic_by_id(broker: BrokerServices, topic_id: uuid.UUID) -> TopicInfo:
+    info = broker.catalog.snapshot.topics_by_id.get(topic_id)
+    if info is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+    return info
+
+
+def log_of(broker: BrokerServices, info: TopicInfo, partition: int) -> PartitionLog:
+    """The log of a partition of an existing topic. One that is in the catalog but has no log is being made or deleted."""
+    log = broker.logs.get(info.name, partition)
+    if log is None:
+        inside = 0 <= partition < info.partition_count
+        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER if inside else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if log.topic_id != info.topic_id:
+        # Deleted and created again under the same name: catalog and logs were read on two sides of it (KIP-516).
+        raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
+    return log
+
+
+def check_leader_epoch(log: PartitionLog, requested: int) -> None:
+    """Compare the epoch that a client believes in with ours (KIP-320): FENCED (74) or UNKNOWN (75) when it is another."""
+    ours = log.leader_epoch
+    if requested not in (NO_EPOCH, ours):
+        older = requested < ours
+        raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH if older else ErrorCode.UNKNOWN_LEADER_EPOCH)
