@@ -17,6 +17,7 @@ PAGE = ROOT / "docs" / "reference" / "request-path-coverage.md"
 LINES = range(1, 43)
 MENTION = re.compile(r"\bRP-(\d+)\b|_rp_?(\d+)(?=_|\b)", re.IGNORECASE)
 MAX_SHOWN = 6
+ABOUT_TOOLS = "tests/tools/"  # tests of this very file: the lines that they name are examples
 
 Coverage = dict[int, list[str]]
 
@@ -45,6 +46,8 @@ def covered_lines() -> Coverage:
     coverage: Coverage = defaultdict(list)
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         place = path.relative_to(ROOT).as_posix()
+        if place.startswith(ABOUT_TOOLS):
+            continue
         for name, source in tests_of(path):
             for line in mentions(source):
                 coverage[line].append(f"{place}::{name}")

@@ -1,0 +1,54 @@
+"""Which lines of the specification count as named by a test."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tools import check_rp_coverage as coverage
+
+
+@pytest.fixture
+def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(coverage, "ROOT", tmp_path)
+    monkeypatch.setattr(coverage, "PAGE", tmp_path / "page.md")
+    (tmp_path / "tests").mkdir()
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [("RP-12", {12}), ("RP-1, RP-42", {1, 42}), ("def test_x_rp_7_y", {7}), ("rp12x, PP-3, XRP-5", set())],
+)
+def test_lines_are_found_in_names_docstrings_and_comments(text: str, found: set[int]) -> None:
+    assert coverage.mentions(text) == found
+
+
+def test_only_tests_count_not_what_stands_around_them(tree: Path) -> None:
+    source = (
+        '"""RP-1"""\n# RP-2\ndef helper():\n    "RP-3"\ndef test_a():\n    "RP-4"\n'
+        'class TestB:\n    def test_c(self):\n        "RP-5"\n'
+    )
+    (tree / "tests" / "test_x.py").write_text(source)
+    assert dict(coverage.covered_lines()) == {4: ["tests/test_x.py::test_a"], 5: ["tests/test_x.py::TestB::test_c"]}
+
+
+def test_a_line_is_excused_only_by_an_explicit_row(tree: Path) -> None:
+    (tree / "SKIPPED.md").write_text(
+        "| RP-8 | not tested: no such disk here | later |\n| RP-9 | a part is missing | later |\n"
+    )
+    assert coverage.skipped_lines() == {8: "no such disk here"}
+
+
+def test_a_missing_line_and_a_stale_page_fail(
+    tree: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["check_rp_coverage.py", "--check"])
+    (tree / "tests" / "test_x.py").write_text(
+        "def test_a():\n    '''" + " ".join(f"RP-{n}" for n in range(1, 42)) + "'''\n"
+    )
+    assert coverage.main() == 1
+    output = capsys.readouterr().out
+    assert "RP-42" in output
+    assert "stale" in output
