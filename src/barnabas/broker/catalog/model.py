@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import base64
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 QuotaEntity = tuple[tuple[str, str | None], ...]
 """Sorted pairs of entity type (`user`, `client-id`, `ip`) and name; the name None stands for the default entity."""
@@ -50,7 +51,16 @@ class TopicInfo:
 class CatalogSnapshot:
     """Everything the catalog knew after one change. Thread-safe because nobody ever changes it."""
 
-    __slots__ = ("_sorted_names", "broker_configs", "cluster_id", "epoch", "quotas", "topics", "topics_by_id")
+    __slots__ = (
+        "_sorted_names",
+        "broker_configs",
+        "cluster_id",
+        "derived",
+        "epoch",
+        "quotas",
+        "topics",
+        "topics_by_id",
+    )
 
     def __init__(
         self,
@@ -69,6 +79,9 @@ class CatalogSnapshot:
         self.quotas = quotas
         self.epoch = epoch
         """Grows by one with each change since start; lets caches ask "is it still this snapshot"."""
+        self.derived: dict[Hashable, Any] = {}
+        """What readers have computed from this snapshot and may use again; it goes when the snapshot goes. Two threads may
+        compute the same value at the same time: the second store replaces an equal one."""
         self._sorted_names: tuple[str, ...] | None = None
 
     @property

@@ -1,0 +1,87 @@
+"""AlterClientQuotas (key 49), versions 0-1 (KIP-546; KIP-612 for ip).
+
+Sets or removes quotas of users, client ids, both, or addresses, each also as default (null name). What is valid is stored
+in one commit and in force at once; each entity is answered by itself and changed as a whole or not at all.
+Thread: handler (writes the catalog, never inline). Lock: `_LOCK`, so that the order in which limits are stored is also the
+order in which they come into force.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from barnabas.broker.catalog import QuotaEntity, quota_entity
+from barnabas.broker.client_quota_entities import apply, check_entity, check_value
+from barnabas.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+    EntityData,
+    EntryData,
+    EntryDataResponse,
+)
+
+if TYPE_CHECKING:
+    from barnabas.broker.network.request import Request
+    from barnabas.broker.services import BrokerServices
+
+_LOCK = threading.Lock()
+
+Changes = dict[QuotaEntity, dict[str, float | None]]
+
+
+def handle(request: Request, broker: BrokerServices) -> AlterClientQuotasResponse:
+    body: AlterClientQuotasRequest = request.body
+    times = Counter(_entity(entry) for entry in body.entries)
+    changes: Changes = {}
+    answers = []
+    for entry in body.entries:
+        entity = _entity(entry)
+        try:
+            if times[entity] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "The entity is named twice in one request.")
+            changes[entity] = _change(entity, entry)
+        except KafkaError as error:
+            answers.append(_answer(entry, error))
+        else:
+            answers.append(_answer(entry, None))
+    if changes and not body.validate_only:
+        _store(changes, broker)
+    return AlterClientQuotasResponse(entries=answers)
+
+
+def error_response(body: AlterClientQuotasRequest, version: int, error: KafkaError) -> AlterClientQuotasResponse:
+    return AlterClientQuotasResponse(entries=[_answer(entry, error) for entry in body.entries])
+
+
+def _entity(entry: EntryData) -> QuotaEntity:
+    return quota_entity((part.entity_type, part.entity_name) for part in entry.entity)
+
+
+def _change(entity: QuotaEntity, entry: EntryData) -> dict[str, float | None]:
+    check_entity(entity)
+    change: dict[str, float | None] = {}
+    for operation in entry.ops:
+        if operation.key in change:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Duplicate quota key {operation.key}")
+        change[operation.key] = None if operation.remove else operation.value
+        check_value(entity, operation.key, change[operation.key])
+    return change
+
+
+def _store(changes: Changes, broker: BrokerServices) -> None:
+    with _LOCK:
+        broker.catalog.set_quotas(changes)
+        for entity, values in changes.items():
+            for key, value in values.items():
+                apply(broker.quotas, broker.connection_quotas, entity, key, value)
+
+
+def _answer(entry: EntryData, error: KafkaError | None) -> EntryDataResponse:
+    return EntryDataResponse(
+        error_code=error.code if error else 0,
+        error_message=error.message if error else None,
+        entity=[EntityData(entity_type=part.entity_type, entity_name=part.entity_name) for part in entry.entity],
+    )

@@ -1,0 +1,44 @@
+"""What AlterConfigs and IncrementalAlterConfigs share: resource types, and one resource's change with its answer.
+
+Role: finds the owner of a resource's configs and turns its refusal into an error code. Thread: any handler.
+Lock: none of its own; `Topics` and `DynamicBrokerConfig` make read, check and store one step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from barnabas.broker.topic_names import check_name
+from barnabas.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from barnabas.broker.services import BrokerServices
+
+TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
+"""Kafka's ConfigResource types."""
+
+ConfigEdit = Callable[[Mapping[str, str]], Mapping[str, str]]
+
+
+def change(broker: BrokerServices, resource: tuple[int, str], edit: ConfigEdit, validate_only: bool) -> None:
+    """Replace the configs of `(type, name)` by `edit(configs)`; raises `KafkaError`."""
+    kind, name = resource
+    if kind == TOPIC:
+        check_name(name)
+        broker.topics.edit_configs(name, edit, validate_only)
+    elif kind == BROKER:
+        broker.dynamic_config.edit(name, edit, validate_only)
+    else:
+        raise unsupported(kind)
+
+
+def unsupported(kind: int) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REQUEST, f"Configs of resource type {kind} are not supported by this broker")
+
+
+def refuse_duplicate_keys(names: list[str]) -> None:
+    """Raises INVALID_REQUEST when a request names a config twice: which of the two would count?"""
+    twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
+    if twice:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Error due to duplicate config keys: {', '.join(twice)}")

@@ -1,0 +1,299 @@
+"""The life of topics: create, delete, grow, configure; catalog and log directories kept in step.
+
+Role: the only writer of both the catalog's topics and the logs. The catalog decides (see `catalog/catalog.py` for the
+order); `reconcile` repairs at start what a kill left half done.
+Thread: any handler, and the main thread at start. Lock: `_lock` serialises changes and is held over their file
+operations, because the order catalog, logs must not interleave; no reader and no hot path takes it. Purgatories and
+listeners are told after it is released.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from barnabas.broker.catalog import Catalog, NewTopic, TopicInfo
+from barnabas.broker.log.config import LogConfig
+from barnabas.broker.settings import TOPIC, topic_values
+from barnabas.broker.topic_names import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS, check_name, collision_key
+from barnabas.config import Config
+from barnabas.errors import ConfigError, ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from barnabas.broker.log.manager import LogManager, PartitionSpec
+    from barnabas.broker.log.partition_log import PartitionLog
+    from barnabas.broker.purgatory import Purgatory
+
+log = logging.getLogger(__name__)
+
+ConfigEdit = Callable[[Mapping[str, str]], Mapping[str, str]]
+DeleteListener = Callable[[TopicInfo], None]
+
+
+class Topics:
+    """Thread-safe."""
+
+    def __init__(
+        self, config: Config, catalog: Catalog, logs: LogManager, purgatories: Sequence[Purgatory] = ()
+    ) -> None:
+        self._config = config
+        self._catalog = catalog
+        self._logs = logs
+        self._purgatories = purgatories
+        self._delete_listeners: list[DeleteListener] = []
+        self._lock = threading.RLock()
+        self._log_configs: dict[tuple[tuple[str, str], ...], LogConfig] = {}
+        self._collisions = {collision_key(name): name for name in catalog.snapshot.topics}
+        fallbacks = {row.fallback for row in TOPIC if row.fallback}
+        config.on_change(fallbacks, lambda _: self.apply_broker_defaults())
+
+    def on_delete(self, listener: DeleteListener) -> None:
+        """Call `listener(topic)` after a topic was deleted; for those who keep something by topic."""
+        self._delete_listeners.append(listener)
+
+    # -- create ----------------------------------------------------------------------------------------------------
+
+    def create(
+        self, new_topics: Sequence[NewTopic], validate_only: bool = False
+    ) -> list[TopicInfo | KafkaError | None]:
+        """Create those that can be; the answer stands at the same place: the topic, or why not (None: only validated)."""
+        with self._lock:
+            names: dict[str, str] = {}
+            outcome: list[TopicInfo | KafkaError | None] = [self._refusal(new, names) for new in new_topics]
+            if validate_only:
+                return outcome
+            good = [place for place, refused in enumerate(outcome) if refused is None]
+            created = self._create_all([new_topics[place] for place in good])
+            for place, result in zip(good, created, strict=True):
+                outcome[place] = result
+            return outcome
+
+    def auto_create(self, names: Sequence[str]) -> dict[str, TopicInfo | KafkaError]:
+        """The topics of these names, made with the broker's defaults where there are none (auto.create.topics.enable)."""
+        count: int = self._config["num.partitions"]
+        with self._lock:
+            # Another client may have asked for the same name a moment ago: then this is its topic.
+            topics = self._catalog.snapshot.topics
+            missing = [NewTopic(name, count) for name in names if name not in topics]
+            made = self.create(missing)
+            topics = self._catalog.snapshot.topics
+        failed = {new.name: error for new, error in zip(missing, made, strict=True) if isinstance(error, KafkaError)}
+        return {name: failed.get(name) or topics[name] for name in names}
+
+    def _refusal(self, new: NewTopic, names: dict[str, str]) -> KafkaError | None:
+        """Why this topic cannot be created; `names` are those of the topics before it in the same request."""
+        try:
+            self._check_new(new, names)
+        except KafkaError as error:
+            return error
+        names[collision_key(new.name)] = new.name
+        return None
+
+    def _check_new(self, new: NewTopic, names: Mapping[str, str]) -> None:
+        check_name(new.name)
+        if new.name == CLUSTER_METADATA_TOPIC:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {new.name} is prohibited.")
+        if new.name in self._catalog.snapshot.topics:
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{new.name}' already exists.")
+        key = collision_key(new.name)
+        other = self._collisions.get(key) or names.get(key)
+        if other is not None:
+            text = f"Topic '{new.name}' collides with existing topic: {other}"
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, text)
+        check_configs(self._config, new.configs)
+
+    def _create_all(self, new_topics: Sequence[NewTopic]) -> Sequence[TopicInfo | KafkaError]:
+        if not new_topics:
+            return []
+        try:
+            created = self._catalog.create_topics(new_topics, self._create_logs)
+        except (OSError, KafkaError) as error:
+            return [_storage_error(error)] * len(new_topics)
+        self._collisions.update({collision_key(topic.name): topic.name for topic in created})
+        log.info("Created %s", ", ".join(f"{topic.name} ({topic.partition_count})" for topic in created))
+        return created
+
+    def _create_logs(self, topics: Sequence[TopicInfo]) -> None:
+        """All of their logs, or none."""
+        made: list[tuple[str, int]] = []
+        try:
+            for topic in topics:
+                for partition in range(topic.partition_count):
+                    if self._logs.get(topic.name, partition) is None:
+                        self._create_log(topic, partition)
+                        made.append((topic.name, partition))
+        except BaseException:
+            self._delete_logs(made)
+            raise
+
+    def _create_log(self, topic: TopicInfo, partition: int) -> None:
+        self._logs.create(topic.name, partition, topic.topic_id, self._log_config(topic.configs))
+
+    # -- delete and grow -------------------------------------------------------------------------------------------
+
+    def delete(self, names: Iterable[str]) -> list[TopicInfo]:
+        """Delete these topics, all in one commit; those that somebody else deleted meanwhile are left out."""
+        with self._lock:
+            present = [name for name in names if name in self._catalog.snapshot.topics]
+            deleted = self._catalog.delete_topics(present) if present else []
+            for topic in deleted:
+                del self._collisions[collision_key(topic.name)]
+                self._delete_logs((topic.name, partition) for partition in range(topic.partition_count))
+        for topic in deleted:
+            log.info("Deleted %s with %d partitions", topic.name, topic.partition_count)
+            self._tell_deleted(topic)
+        return deleted
+
+    def _delete_logs(self, partitions: Iterable[tuple[str, int]]) -> None:
+        for name, partition in partitions:
+            try:
+                self._logs.delete(name, partition)
+            except (OSError, KafkaError):
+                # The topic is gone from the catalog all the same, and the next start removes what is left.
+                log.exception("The log of %s-%d could not be removed", name, partition)
+
+    def _tell_deleted(self, topic: TopicInfo) -> None:
+        for partition in range(topic.partition_count):
+            for purgatory in self._purgatories:
+                purgatory.check_and_complete((topic.name, partition))
+        for listener in self._delete_listeners:
+            listener(topic)
+
+    def add_partitions(self, name: str, partition_count: int) -> TopicInfo:
+        """Let the topic have `partition_count` partitions in total."""
+        with self._lock:
+            try:
+                topic = self._catalog.add_partitions(name, partition_count, self._create_logs)
+            except OSError as error:
+                raise _storage_error(error) from error
+        log.info("%s has now %d partitions", name, partition_count)
+        return topic
+
+    # -- configs ---------------------------------------------------------------------------------------------------
+
+    def edit_configs(self, name: str, edit: ConfigEdit, validate_only: bool = False) -> None:
+        """Replace the topic's configs by `edit(configs)`, if they are all valid (INVALID_CONFIG otherwise)."""
+        with self._lock:
+            topic = self._catalog.snapshot.topics.get(name)
+            if topic is None:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist.")
+            configs = edit(topic.configs)
+            check_configs(self._config, configs)
+            if validate_only or configs == topic.configs:
+                return
+            self._apply_config(self._catalog.set_topic_configs(name, configs))
+        log.info("Configs of %s are now %s", name, dict(configs))
+
+    def apply_broker_defaults(self) -> None:
+        """A broker setting that topics fall back to has changed: every log gets its new values."""
+        with self._lock:
+            self._log_configs.clear()
+            self._logs.update_defaults(self._log_config({}))
+            for topic in self._catalog.snapshot.topics.values():
+                self._apply_config(topic)
+
+    def _apply_config(self, topic: TopicInfo) -> None:
+        config = self._log_config(topic.configs)
+        for partition in range(topic.partition_count):
+            partition_log = self._logs.get(topic.name, partition)
+            if partition_log is not None and partition_log.config != config:
+                partition_log.update_config(config)
+
+    def _log_config(self, configs: Mapping[str, str]) -> LogConfig:
+        """The log's settings; topics with the same configs share one object."""
+        key = tuple(sorted(configs.items()))
+        config = self._log_configs.get(key)
+        if config is None:
+            config = LogConfig.from_topic_config(topic_values(self._config, configs))
+            self._log_configs[key] = config
+        return config
+
+    # -- start -----------------------------------------------------------------------------------------------------
+
+    def partition_specs(self) -> dict[tuple[str, int], PartitionSpec]:
+        """What `LogManager.startup` needs to know of every partition that the catalog has."""
+        from barnabas.broker.log.manager import PartitionSpec
+
+        return {
+            (topic.name, partition): PartitionSpec(topic.topic_id, self._log_config(topic.configs))
+            for topic in self._catalog.snapshot.topics.values()
+            for partition in range(topic.partition_count)
+        }
+
+    def reconcile(self) -> None:
+        """After `LogManager.startup`: let catalog and log directories agree again.
+
+        kill -9 can leave a created topic without some of its logs (made now) and logs of a deleted topic (removed now).
+        Logs that the catalog has never heard of come from a lost catalog or a copied directory: they are adopted, because
+        the other choice would be to delete somebody's data.
+        """
+        with self._lock:
+            self._remove_logs_of_deleted_topics()
+            self._adopt_unknown_logs()
+            for topic in self._catalog.snapshot.topics.values():
+                self._create_logs([topic])
+
+    def _remove_logs_of_deleted_topics(self) -> None:
+        deleted = self._catalog.deleted_topics()
+        if not deleted:
+            return
+        left = [partition_log for partition_log in self._logs.logs() if partition_log.topic_id in deleted]
+        self._delete_logs((partition_log.topic, partition_log.partition) for partition_log in left)
+        still_there = {partition_log.topic_id for partition_log in left}
+        # An id is forgotten only by a start that saw no log of it: a rename lost in a power cut brings nothing back.
+        self._catalog.forget_deleted([topic_id for topic_id in deleted if topic_id not in still_there])
+
+    def _adopt_unknown_logs(self) -> None:
+        unknown: dict[str, list[PartitionLog]] = {}
+        for partition_log in self._logs.logs():
+            topic = self._catalog.snapshot.topics.get(partition_log.topic)
+            if topic is None:
+                unknown.setdefault(partition_log.topic, []).append(partition_log)
+            elif partition_log.partition >= topic.partition_count:
+                log.warning("%s grows to its log %d", topic.name, partition_log.partition)
+                self._catalog.add_partitions(topic.name, partition_log.partition + 1)
+        if unknown:
+            log.warning("Adopting topics that are on disk but not in the catalog: %s", ", ".join(sorted(unknown)))
+            self._catalog.create_topics([_adopted(name, found) for name, found in unknown.items()])
+            self._collisions.update({collision_key(name): name for name in unknown})
+
+    def __repr__(self) -> str:
+        return f"Topics({len(self._catalog.snapshot.topics)} topics, {len(self._log_configs)} distinct log configs)"
+
+
+def check_configs(config: Config, configs: Mapping[str, str | None]) -> None:
+    """Raises INVALID_CONFIG when a topic cannot have these configs."""
+    for name, value in configs.items():
+        if name not in TOPIC:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {name}")
+        if value is None:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {name}")
+        try:
+            TOPIC[name].parse(value)
+        except ConfigError as error:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Invalid value for configuration {error}") from error
+    _check_compaction_lag(config, configs)
+
+
+def _check_compaction_lag(config: Config, configs: Mapping[str, Any]) -> None:
+    if not configs.keys() & {"min.compaction.lag.ms", "max.compaction.lag.ms"}:
+        return
+    values = topic_values(config, configs)
+    low, high = values["min.compaction.lag.ms"], values["max.compaction.lag.ms"]
+    if low > high:
+        text = f"min.compaction.lag.ms ({low}) cannot be higher than max.compaction.lag.ms ({high})"
+        raise KafkaError(ErrorCode.INVALID_CONFIG, text)
+
+
+def _adopted(name: str, found: Sequence[PartitionLog]) -> NewTopic:
+    count = max(partition_log.partition for partition_log in found) + 1
+    return NewTopic(name, count, internal=name in INTERNAL_TOPICS, topic_id=found[0].topic_id)
+
+
+def _storage_error(error: Exception) -> KafkaError:
+    if isinstance(error, KafkaError):
+        return error
+    log.error("The logs of a topic could not be made: %s", error)
+    return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"The topic's logs could not be made: {error}")
