@@ -6,9 +6,10 @@ touches a channel; no lock. `attachment` belongs to the selector's owner.
 
 from __future__ import annotations
 
+import logging
 import socket
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from barnabas.net.authenticator import NO_AUTHENTICATION, Authenticator
 from barnabas.net.mute import MUTED, NOT_MUTED, TRANSITIONS, IllegalMuteTransition, MuteEvent, MuteState
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from barnabas.net.send import Send
 
 __all__ = ["Channel", "ChannelState", "DisconnectReason", "Receive"]
+
+log = logging.getLogger(__name__)
 
 
 class ChannelState(Enum):
@@ -50,7 +53,12 @@ class DisconnectReason(Enum):
     INTERNAL_ERROR = "unexpected error"
 
 
-READY = ChannelState.READY
+# An enum member looked up on its class costs a slow attribute access in CPython 3.11.
+NOT_CONNECTED: Final = ChannelState.NOT_CONNECTED
+AUTHENTICATE: Final = ChannelState.AUTHENTICATE
+READY: Final = ChannelState.READY
+CLOSING: Final = ChannelState.CLOSING
+CLOSED: Final = ChannelState.CLOSED
 
 
 class Receive:
@@ -86,7 +94,6 @@ class Channel:
         "client_software_version",
         "close_reason",
         "current_send",
-        "end_of_stream",
         "error",
         "fd",
         "id",
@@ -117,8 +124,8 @@ class Channel:
         self.transport: Transport = transport if transport is not None else PlaintextTransport(sock)
         self.recv_into = self.transport.recv_into  # one attribute less on the way of every request
         self.authenticator: Authenticator = authenticator if authenticator is not None else NO_AUTHENTICATION
-        self.state = ChannelState.NOT_CONNECTED
-        self.mute_state = NOT_MUTED
+        self.state: ChannelState = NOT_CONNECTED
+        self.mute_state: MuteState = NOT_MUTED
         self.muted_for_memory = False
         self.principal = self.authenticator.principal
         self.client_software_name = "unknown"  # KIP-511: what the peer says of itself in ApiVersions
@@ -130,7 +137,6 @@ class Channel:
         self.read_timer: DeadlineQueue | None = None  # the read-side deadline that runs for this channel
         self.close_reason: DisconnectReason | None = None
         self.error: BaseException | None = None
-        self.end_of_stream = False
         # Receive state, see frame.py.
         self.leftover = b""
         self.leftover_position = 0
@@ -145,11 +151,11 @@ class Channel:
 
     @property
     def closing(self) -> bool:
-        return self.state is ChannelState.CLOSING
+        return self.state is CLOSING
 
     @property
     def closed(self) -> bool:
-        return self.state is ChannelState.CLOSED
+        return self.state is CLOSED
 
     @property
     def muted(self) -> bool:
@@ -166,6 +172,20 @@ class Channel:
         if state is None:
             raise IllegalMuteTransition(self.mute_state, event)
         self.mute_state = state
+
+    def dispose(self) -> None:
+        """Close the socket and give the memory of an unfinished receive back; only the selector calls it."""
+        for closer in (self.authenticator.close, self.transport.close):
+            try:
+                closer()
+            except Exception as error:
+                log.warning("Could not close a part of %s: %s", self.id, error)
+        if self.buffer is not None:
+            self.buffer.release()
+            self.buffer = None
+        self.body = None
+        self.leftover = b""
+        self.leftover_position = 0
 
     def __repr__(self) -> str:
         return f"<Channel {self.id} {self.state.value} {self.mute_state.name} interest={self.interest} sending={self.current_send!r}>"

@@ -1,6 +1,6 @@
-"""Client side of a connection: the non-blocking connect (PP-33).
+"""From a socket to a ready channel: the non-blocking connect (PP-33), handshake and authentication (PP-37).
 
-Role: makes the socket of an outgoing connection. Thread: the selector's owner; no lock, no state.
+Role: the steps that a channel takes before frames flow, without the selector. Thread: the selector's owner; no lock, no state.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ import errno
 import os
 import socket
 
-__all__ = ["start_connect"]
+from barnabas.net.channel import Channel, ChannelState
+
+__all__ = ["advance", "check_connected", "is_prepared", "start_connect"]
 
 _IN_PROGRESS = (errno.EINPROGRESS, errno.EWOULDBLOCK, errno.EAGAIN)
 
@@ -33,3 +35,29 @@ def start_connect(address: tuple[str, int], send_buffer: int, receive_buffer: in
         sock.close()
         raise
     return sock, not code
+
+
+def check_connected(channel: Channel) -> None:
+    """The connect of the channel has ended: OSError says that it failed."""
+    code = channel.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+    if code:
+        raise OSError(code, os.strerror(code))
+    channel.state = ChannelState.AUTHENTICATE
+
+
+def is_prepared(channel: Channel) -> bool:
+    """Handshake and authentication are done."""
+    return channel.transport.ready and channel.authenticator.complete
+
+
+def advance(channel: Channel) -> bool:
+    """One non-blocking step of handshake and authentication; True when both are done. AuthenticationFailed passes."""
+    transport = channel.transport
+    try:
+        if not transport.ready:
+            transport.handshake()
+        if transport.ready and not channel.authenticator.complete:
+            channel.authenticator.authenticate(transport)
+    except BlockingIOError:
+        return False
+    return is_prepared(channel)

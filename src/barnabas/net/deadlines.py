@@ -1,19 +1,20 @@
-"""Deadlines of channels (RP-42) and the idle order (RP-22), all on the monotonic clock.
+"""Deadlines of channels (RP-42), all on the monotonic clock.
 
-Role: `Deadlines` names the durations; `DeadlineQueue` keeps the channels that one duration applies to, oldest first, so that a check
-looks at the oldest only: O(expired), never O(channels). Thread: the selector's owner; no lock.
+Role: `Deadlines` names the durations; a `DeadlineQueue` keeps the channels that one duration applies to, oldest first, so that a check
+looks at the oldest only: O(expired), never O(channels); `Timers` are the queues of one selector. At most one read-side deadline runs
+for a channel at a time (authentication, then first frame, then each frame that began), so the channel itself remembers which.
+Thread: the selector's owner; no lock.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from barnabas.net.channel import Channel
+from barnabas.net.channel import Channel, DisconnectReason
 
-__all__ = ["NO_DEADLINES", "DeadlineQueue", "Deadlines"]
+__all__ = ["NO_DEADLINES", "DeadlineQueue", "Deadlines", "Timers"]
 
 _SECOND = 1_000_000_000
 
@@ -35,10 +36,11 @@ NO_DEADLINES = Deadlines(0, 0, 0, 0, 0)
 class DeadlineQueue:
     """Channels that must do something within `duration_ns`, the oldest first. A duration of 0 keeps nobody."""
 
-    __slots__ = ("_since", "duration_ns")
+    __slots__ = ("_since", "duration_ns", "reason")
 
-    def __init__(self, duration_ns: int) -> None:
+    def __init__(self, duration_ns: int, reason: DisconnectReason) -> None:
         self.duration_ns = duration_ns
+        self.reason = reason
         self._since: OrderedDict[Channel, int] = OrderedDict()
 
     def start(self, channel: Channel, now_ns: int) -> bool:
@@ -63,14 +65,44 @@ class DeadlineQueue:
         del since[channel]
         return channel
 
-    def oldest(self) -> Channel | None:
-        return next(iter(self._since), None)
-
     def __len__(self) -> int:
         return len(self._since)
 
-    def __contains__(self, channel: Channel) -> bool:
-        return channel in self._since
-
     def __repr__(self) -> str:
-        return f"<DeadlineQueue duration_ns={self.duration_ns} waiting={len(self._since)}>"
+        return f"<DeadlineQueue {self.reason.name} duration_ns={self.duration_ns} waiting={len(self._since)}>"
+
+
+class Timers:
+    """The deadline queues of one selector."""
+
+    __slots__ = ("authentication", "delayed_close", "first_frame", "frame", "write")
+
+    def __init__(self, deadlines: Deadlines) -> None:
+        self.first_frame = DeadlineQueue(deadlines.first_frame_ns, DisconnectReason.FIRST_FRAME_TIMEOUT)
+        self.frame = DeadlineQueue(deadlines.frame_ns, DisconnectReason.FRAME_TIMEOUT)
+        self.write = DeadlineQueue(deadlines.write_ns, DisconnectReason.WRITE_TIMEOUT)
+        self.authentication = DeadlineQueue(deadlines.authentication_ns, DisconnectReason.AUTHENTICATION_TIMEOUT)
+        delay_ns = deadlines.failed_authentication_delay_ns
+        self.delayed_close = DeadlineQueue(delay_ns, DisconnectReason.AUTHENTICATION_FAILED)
+
+    def start_reading(self, channel: Channel, queue: DeadlineQueue, now_ns: int) -> None:
+        """Let `queue` be the read-side deadline of the channel, instead of the one that runs."""
+        self.stop_reading(channel)
+        if queue.start(channel, now_ns):
+            channel.read_timer = queue
+
+    def stop_reading(self, channel: Channel) -> None:
+        timer = channel.read_timer
+        if timer is not None:
+            timer.stop(channel)
+            channel.read_timer = None
+
+    def stop_all(self, channel: Channel) -> None:
+        self.stop_reading(channel)
+        self.write.stop(channel)
+        self.delayed_close.stop(channel)
+
+    def expired(self, now_ns: int) -> Iterator[tuple[Channel, DeadlineQueue]]:
+        for queue in (self.first_frame, self.frame, self.authentication, self.write, self.delayed_close):
+            while (channel := queue.pop_expired(now_ns)) is not None:
+                yield channel, queue

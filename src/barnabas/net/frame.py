@@ -20,7 +20,7 @@ from barnabas.errors import BarnabasError
 from barnabas.net.channel import Channel, Receive
 from barnabas.net.memory_pool import MemoryPool, PooledBuffer
 
-__all__ = ["EndOfStream", "FrameReader", "InvalidReceive", "PooledReader", "ReadAheadReader"]
+__all__ = ["EndOfStream", "FrameReader", "InvalidReceive", "PooledReader", "ReadAheadReader", "make_reader"]
 
 _unpack_size = Struct(">i").unpack_from
 _SIZE_BYTES = 4
@@ -247,3 +247,8 @@ class PooledReader:
             raise EndOfStream("end of stream")
         self.bytes_in += count
         return count
+
+
+def make_reader(pool: MemoryPool, max_size: int) -> ReadAheadReader | PooledReader:
+    """The reader that fits the pool."""
+    return ReadAheadReader(max_size) if pool.unlimited else PooledReader(max_size, pool)

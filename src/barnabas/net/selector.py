@@ -5,8 +5,8 @@ broker's processors and by the clients. It knows frames, not APIs. No error of o
 closed and reported in `disconnected`, exactly once.
 Thread: one owner; only `wakeup` (and the memory pool's listener, which is `wakeup`) may be called from other threads. Lock: the waker's.
 
-Order of one poll (PP-36): clear the results, then what needs no readiness (channels being closed, channels whose memory came back,
-frames that were read ahead), then select (without waiting when any of those did something), ready channels, immediate connects,
+Order of one poll (PP-36): clear the results; what needs no readiness (channels being closed, channels whose memory came back, frames
+that were read ahead); select, without waiting when any of those has something to report; ready channels; immediate connects;
 deadlines and idle channels.
 """
 
@@ -15,25 +15,29 @@ from __future__ import annotations
 import logging
 import random
 import socket
-from collections.abc import Iterable
 from contextlib import suppress
 
 from barnabas.clock import Clock, SystemClock
 from barnabas.errors import BarnabasError
 from barnabas.net.authenticator import AuthenticationFailed, Authenticator
-from barnabas.net.channel import Channel, ChannelState, DisconnectReason, Receive
-from barnabas.net.connecting import start_connect
-from barnabas.net.deadlines import NO_DEADLINES, DeadlineQueue, Deadlines
-from barnabas.net.frame import EndOfStream, FrameReader, InvalidReceive, PooledReader, ReadAheadReader
-from barnabas.net.memory_pool import MemoryPool, OversizedClaim, UnlimitedMemoryPool
-from barnabas.net.mute import (
-    MUTED,
-    MUTED_AND_RESPONSE_PENDING,
-    NOT_MUTED,
-    REQUEST_RECEIVED,
-    RESPONSE_SENT,
+from barnabas.net.channel import (
+    AUTHENTICATE,
+    CLOSED,
+    CLOSING,
+    NOT_CONNECTED,
+    READY,
+    Channel,
+    DisconnectReason,
+    Receive,
 )
+from barnabas.net.channel_table import ChannelExists, ChannelTable
+from barnabas.net.connecting import advance, check_connected, is_prepared, start_connect
+from barnabas.net.deadlines import NO_DEADLINES, DeadlineQueue, Deadlines, Timers
+from barnabas.net.frame import EndOfStream, InvalidReceive, PooledReader, make_reader
+from barnabas.net.memory_pool import MemoryPool, OversizedClaim, UnlimitedMemoryPool
+from barnabas.net.mute import MUTED, MUTED_AND_RESPONSE_PENDING, NOT_MUTED, REQUEST_RECEIVED, RESPONSE_SENT
 from barnabas.net.poller import READ, WRITE, Poller, Waker, default_poller
+from barnabas.net.results import PollResults
 from barnabas.net.send import Send
 from barnabas.net.transport import Transport
 
@@ -45,14 +49,6 @@ DEFAULT_MAX_RECEIVE = 104_857_600
 _MAX_EVENTS = 512
 _EXPIRY_CHECK_NS = 20_000_000  # deadlines are seconds: looking at them more often than this buys nothing
 _LOW_MEMORY_SHARE = 0.1
-
-READY = ChannelState.READY
-CLOSING = ChannelState.CLOSING
-CLOSED = ChannelState.CLOSED
-
-
-class ChannelExists(BarnabasError):
-    """A channel of this id is open or still closing."""
 
 
 class SendInProgress(BarnabasError):
@@ -72,54 +68,38 @@ class Selector:
         poller: Poller | None = None,
     ) -> None:
         self.memory_pool: MemoryPool = memory_pool if memory_pool is not None else UnlimitedMemoryPool()
-        self.idle_ns = idle_ns
-        self.deadlines = deadlines
+        self.idle_ns = idle_ns  # 0 or less: never
         self._monotonic_ns = (clock if clock is not None else SystemClock()).monotonic_ns
         self._poller: Poller = poller if poller is not None else default_poller()
         self._waker = Waker()
         self._poller.register(self._waker.fd, READ)
-        self.channels: dict[str, Channel] = {}
-        self.closing_channels: dict[str, Channel] = {}
-        self._by_fd: dict[int, Channel] = {}
-
-        # Results of the last poll.
-        self.completed_receives: list[Receive] = []
-        self.completed_sends: list[Send] = []
-        self.connected: list[Channel] = []
-        self.disconnected: list[tuple[Channel, DisconnectReason]] = []
-        self.failed_sends: list[Send] = []
-
-        # What happened between two polls and belongs to the results of the next one.
-        self._early_disconnected: list[tuple[Channel, DisconnectReason]] = []
-        self._early_failed_sends: list[Send] = []
-        self._polling = False
-        self._immediate: list[Channel] = []
-        self._buffered: dict[Channel, None] = {}  # may hold a whole frame that no readiness event will announce
-        self._served: set[Channel] = set()  # got a receive in this poll already
-
-        self._reader, self._pooled = self._make_reader(max_receive_size)
-        self._idle = DeadlineQueue(max(idle_ns, 0))
-        self._first_frame = DeadlineQueue(deadlines.first_frame_ns)
-        self._frame = DeadlineQueue(deadlines.frame_ns)
-        self._write = DeadlineQueue(deadlines.write_ns)
-        self._authentication = DeadlineQueue(deadlines.authentication_ns)
-        self._delayed_close = DeadlineQueue(deadlines.failed_authentication_delay_ns)
+        self._table = ChannelTable(self._poller)
+        self.channels = self._table.open
+        self.closing_channels = self._table.closing
+        self._timers = Timers(deadlines)
         self._next_expiry_ns = 0
+        self._reader = make_reader(self.memory_pool, max_receive_size)
+        self._pooled = self._reader if isinstance(self._reader, PooledReader) else None
+        self.memory_pool.add_listener(self.wakeup)
 
-        self.now_ns = self._monotonic_ns()
+        self._results = results = PollResults()
+        self.completed_receives = results.completed_receives
+        self.completed_sends = results.completed_sends
+        self.connected = results.connected
+        self.disconnected = results.disconnected
+        self.failed_sends = results.failed_sends
+
+        self._immediate: list[Channel] = []  # connected at once, which no readiness event will announce (PP-33)
+        self._buffered: dict[Channel, None] = {}  # may hold a whole frame that no readiness event will announce
+        self._served: set[Channel] = set()  # got a receive in this poll without a readiness event
+
+        self.now_ns = self._monotonic_ns()  # the end of the last select
         self.connections_created = 0
         self.connections_closed = 0
         self.bytes_out = 0
         self.select_ns = 0
         self.io_ns = 0
         self.polls = 0
-
-    def _make_reader(self, max_receive_size: int) -> tuple[FrameReader, PooledReader | None]:
-        if self.memory_pool.unlimited:
-            return ReadAheadReader(max_receive_size), None
-        pooled = PooledReader(max_receive_size, self.memory_pool)
-        self.memory_pool.add_listener(self.wakeup)
-        return pooled, pooled
 
     @property
     def bytes_in(self) -> int:
@@ -136,22 +116,23 @@ class Selector:
         attachment: object = None,
     ) -> Channel:
         """Take over an accepted socket. If this raises, the socket is closed."""
+        now = self._monotonic_ns()
         try:
-            self._ensure_new(channel_id)
+            self._table.ensure_new(channel_id)
             sock.setblocking(False)
             channel = Channel(channel_id, sock, transport, authenticator)
-            self._add(channel, READ)
+            self._table.add(channel, READ, now)
         except BaseException:
             sock.close()
             raise
         channel.attachment = attachment
         self.connections_created += 1
-        if channel.transport.ready and channel.authenticator.complete:
+        if is_prepared(channel):
             self._become_ready(channel)
-            self._start_read_timer(channel, self._first_frame)
+            self._timers.start_reading(channel, self._timers.first_frame, now)
         else:
-            channel.state = ChannelState.AUTHENTICATE
-            self._start_read_timer(channel, self._authentication)
+            channel.state = AUTHENTICATE
+            self._timers.start_reading(channel, self._timers.authentication, now)
         return channel
 
     def connect(
@@ -166,11 +147,11 @@ class Selector:
 
         `address` is numeric: resolving names blocks, so it is the caller's business. An error that is known at once is raised.
         """
-        self._ensure_new(channel_id)
+        self._table.ensure_new(channel_id)
         sock, immediate = start_connect(address, send_buffer, receive_buffer)
         try:
             channel = Channel(channel_id, sock)
-            self._add(channel, 0 if immediate else WRITE)
+            self._table.add(channel, 0 if immediate else WRITE, self._monotonic_ns())
         except BaseException:
             sock.close()
             raise
@@ -179,30 +160,16 @@ class Selector:
             self._immediate.append(channel)
         return channel
 
-    def _ensure_new(self, channel_id: str) -> None:
-        if channel_id in self.channels:
-            raise ChannelExists(f"there is already a connection with id {channel_id}")
-        if channel_id in self.closing_channels:
-            raise ChannelExists(f"the connection with id {channel_id} is still being closed")
-
-    def _add(self, channel: Channel, interest: int) -> None:
-        if interest:
-            self._poller.register(channel.fd, interest)
-        channel.interest = interest
-        self.channels[channel.id] = channel
-        self._by_fd[channel.fd] = channel
-        channel.last_active_ns = self.now_ns
-        self._idle.start(channel, self.now_ns)
-
     # ---------------------------------------------------------------- writing
 
     def send(self, channel: Channel, send: Send) -> bool:
         """Write now. True: completely written, not reported again. False: `completed_sends` of a later poll reports it, or
-        `failed_sends` (PP-34) and `disconnected` do when the channel is closing, closed or breaks."""
+        `failed_sends` (PP-34) and, when that ends the channel, `disconnected`. Never raises for an error of the connection."""
         if channel.current_send is not None:
             raise SendInProgress(f"{channel!r} is still sending")
         send.channel = channel
-        if channel.state is READY:
+        state = channel.state
+        if state is READY:
             try:
                 count = send.write_to(channel.transport)
             except Exception as error:
@@ -211,32 +178,36 @@ class Selector:
                 return False
             self.bytes_out += count
             if count == send.size:
-                channel.last_active_ns = self.now_ns
+                channel.last_active_ns = self._monotonic_ns()
+                self._table.touch(channel)
                 return True
-        elif channel.state is CLOSING or channel.state is CLOSED:
-            self._fail_send(channel, send)
+        elif state is CLOSING or state is CLOSED:
+            self._results.add_failed_send(send)
+            if state is CLOSING:
+                self._dispose(channel, True)
             return False
-        channel.current_send = send
-        self._write.start(channel, self.now_ns)
-        if channel.state is READY:
-            self._set_interest(channel, channel.interest | WRITE)
+        self._keep_sending(channel, send)
         return False
 
-    def _fail_send(self, channel: Channel, send: Send) -> None:
-        (self.failed_sends if self._polling else self._early_failed_sends).append(send)
-        if channel.state is CLOSING:
-            self._dispose(channel, True)
+    def _keep_sending(self, channel: Channel, send: Send) -> None:
+        channel.current_send = send
+        self._timers.write.start(channel, self._monotonic_ns())
+        if channel.state is READY:
+            self._table.set_interest(channel, channel.interest | WRITE)
 
     def _write_more(self, channel: Channel, send: Send, now: int) -> None:
         count = send.write_to(channel.transport)
         self.bytes_out += count
+        if count:
+            channel.last_active_ns = now
+            self._table.touch(channel)
         if send.written >= send.size:
             channel.current_send = None
-            self._write.stop(channel)
-            self._set_interest(channel, channel.interest & ~WRITE)
+            self._timers.write.stop(channel)
+            self._table.set_interest(channel, channel.interest & ~WRITE)
             self.completed_sends.append(send)
         elif count:
-            self._write.start(channel, now)
+            self._timers.write.start(channel, now)
 
     # ---------------------------------------------------------------- muting
 
@@ -244,16 +215,18 @@ class Selector:
         """Stop reading `channel`. The poller is told only if bytes arrive meanwhile."""
         if channel.mute_state is NOT_MUTED:
             channel.mute_state = MUTED
+            if channel.read_timer is not None:  # time in which we do not read is not the peer's
+                self._timers.stop_reading(channel)
 
     def unmute(self, channel: Channel) -> bool:
         """Read again, if nothing but `mute` held the channel; says whether it is unmuted now."""
         if channel.mute_state is not MUTED:
             return channel.mute_state is NOT_MUTED
         channel.mute_state = NOT_MUTED
-        if channel.leftover or channel.transport.buffers:
+        if channel.leftover or channel.body is not None or channel.transport.buffers:
             self._buffered[channel] = None
         if not channel.interest & READ and channel.state is READY and not channel.muted_for_memory:
-            self._set_interest(channel, channel.interest | READ)
+            self._table.set_interest(channel, channel.interest | READ)
         return True
 
     def begin_request(self, channel: Channel) -> None:
@@ -271,27 +244,14 @@ class Selector:
             channel.handle_mute_event(RESPONSE_SENT)
         return self.unmute(channel)
 
-    def _set_interest(self, channel: Channel, wanted: int) -> None:
-        """A channel without interest leaves the poller: epoll would report its errors for ever."""
-        have = channel.interest
-        if wanted == have:
-            return
-        if not have:
-            self._poller.register(channel.fd, wanted)
-        elif not wanted:
-            self._poller.unregister(channel.fd)
-        else:
-            self._poller.modify(channel.fd, wanted)
-        channel.interest = wanted
-
     # ---------------------------------------------------------------- polling
 
     def poll(self, timeout: float) -> None:
         """Do what can be done, waiting at most `timeout` seconds for something to do."""
         if timeout < 0:
             raise ValueError(f"poll timeout must not be negative: {timeout}")
-        self._clear()
-        self._polling = True
+        results = self._results
+        results.begin()
         try:
             if self._needs_no_readiness() and self._serve_without_readiness():
                 timeout = 0
@@ -309,81 +269,75 @@ class Selector:
             if now >= self._next_expiry_ns:
                 self._expire(now)
         finally:
-            self._polling = False
-
-    def _clear(self) -> None:
-        self.completed_receives.clear()
-        self.completed_sends.clear()
-        self.connected.clear()
-        self.disconnected.clear()
-        self.failed_sends.clear()
-        if self._served:
-            self._served.clear()
+            results.polling = False
 
     def _needs_no_readiness(self) -> bool:
         return bool(
             self._buffered
-            or self._early_disconnected
-            or self._early_failed_sends
             or self._immediate
             or self.closing_channels
             or (self._pooled is not None and self._pooled.waiters)
+            or self._results.has_early
+            or self._served
         )
 
     def _serve_without_readiness(self) -> bool:
         """True when there is something to report, so that select must not wait."""
-        self.disconnected.extend(self._early_disconnected)
-        self._early_disconnected.clear()
-        self.failed_sends.extend(self._early_failed_sends)
-        self._early_failed_sends.clear()
+        self._served.clear()
+        self._results.take_early()
         for channel in list(self.closing_channels.values()):
             self._advance_closing(channel)
         if self._pooled is not None:
             self._resume_waiters(self._pooled)
         if self._buffered:
             self._serve_buffered()
-        return bool(
-            self.disconnected or self.failed_sends or self._immediate or self.completed_receives or self._buffered
-        )
+        return bool(self.completed_receives or self.disconnected or self.failed_sends or self._immediate)
 
     def _serve_buffered(self) -> None:
         """One frame per channel and poll, in the order in which the channels came (RP-19)."""
         buffered = self._buffered
         self._buffered = {}
         for channel in buffered:
-            if channel.state is not READY or channel.mute_state or channel.muted_for_memory or channel in self._served:
-                continue
+            if channel.state is not READY or channel.mute_state or channel.muted_for_memory:
+                continue  # `unmute` puts it back
             try:
                 receive = self._reader.next_buffered(channel)
                 if receive is None and channel.transport.buffers and channel.transport.has_buffered():
                     receive = self._reader.read(channel)
-                self._received(channel, receive, self.now_ns)
+                self._serve(channel, receive)
             except BlockingIOError:
-                continue
+                self._serve(channel, None)
             except Exception as error:
                 self._break(channel, error, DisconnectReason.IO_ERROR)
 
     def _resume_waiters(self, pooled: PooledReader) -> None:
-        """Channels that wait for memory get it in the order in which they began to wait."""
+        """Channels that wait for memory get it in the order in which they began to wait (RP-25)."""
         while pooled.waiters and self.memory_pool.available() > 0:
             channel = next(iter(pooled.waiters))
             try:
                 if not pooled.resume(channel):
                     return
-                if not channel.mute_state and not channel.interest & READ:
-                    self._set_interest(channel, channel.interest | READ)
-                self._received(channel, pooled.read(channel), self.now_ns)
+                if channel.mute_state:
+                    continue
+                self._table.set_interest(channel, channel.interest | READ)
+                self._serve(channel, pooled.read(channel))
             except BlockingIOError:
-                self._received(channel, None, self.now_ns)
+                self._serve(channel, None)
             except Exception as error:
                 self._break(channel, error, DisconnectReason.IO_ERROR)
 
+    def _serve(self, channel: Channel, receive: Receive | None) -> None:
+        if receive is not None:
+            self._served.add(channel)
+        self._received(channel, receive, self.now_ns)
+
     def _handle_events(self, events: list[tuple[int, int]], now: int) -> None:
         if self._pooled is not None and self.memory_pool.available() < self.memory_pool.size * _LOW_MEMORY_SHARE:
-            # The OS may report channels in the same order every time; with little memory the first would take it all (RP-23).
+            # The OS may report channels in the same order every time; with little memory the first would take all (RP-23).
             random.shuffle(events)
-        by_fd = self._by_fd
+        by_fd = self._table.by_fd
         read = self._reader.read
+        received = self._received
         for fd, event in events:
             channel = by_fd.get(fd)
             if channel is None:
@@ -394,9 +348,9 @@ class Selector:
                 if event != READ or channel.state is not READY:
                     self._handle_event(channel, event, now)
                 elif channel.mute_state or channel.muted_for_memory:
-                    self._set_interest(channel, channel.interest & ~READ)
+                    self._table.set_interest(channel, channel.interest & ~READ)
                 elif channel not in self._served:
-                    self._received(channel, read(channel), now)
+                    received(channel, read(channel), now)
             except BlockingIOError:
                 continue
             except Exception as error:
@@ -404,30 +358,27 @@ class Selector:
 
     def _received(self, channel: Channel, receive: Receive | None, now: int) -> None:
         channel.last_active_ns = now
-        self._idle.start(channel, now)
+        self._table.touch(channel)
         if receive is not None:
             self.completed_receives.append(receive)
-            timer = channel.read_timer
-            if timer is not None:
-                timer.stop(channel)
-                channel.read_timer = None
+            if channel.read_timer is not None:
+                self._timers.stop_reading(channel)
             if channel.leftover or channel.transport.buffers:
-                self._served.add(channel)
                 self._buffered[channel] = None
         elif channel.muted_for_memory:
-            self._stop_read_timer(channel)  # not the peer's fault
-        elif channel.read_timer is None:
-            self._start_read_timer(channel, self._frame)
+            self._timers.stop_reading(channel)  # not the peer's fault
+        elif channel.read_timer is None and (channel.leftover or channel.body is not None):
+            self._timers.start_reading(channel, self._timers.frame, now)
 
     def _handle_event(self, channel: Channel, event: int, now: int) -> None:
         """Everything that is not a plain readable event (PP-37)."""
-        if channel.state is ChannelState.NOT_CONNECTED and not self._finish_connect(channel):
+        if channel.state is NOT_CONNECTED and not self._finish_connect(channel, now):
             return
-        if channel.state is ChannelState.AUTHENTICATE and not self._prepare(channel, now):
+        if channel.state is AUTHENTICATE and not self._prepare(channel, now):
             return
         if event & ~WRITE and channel not in self._served:  # readable, hang-up or error: reading tells which
             if channel.mute_state or channel.muted_for_memory:
-                self._set_interest(channel, channel.interest & ~READ)
+                self._table.set_interest(channel, channel.interest & ~READ)
             else:
                 with suppress(BlockingIOError):
                     self._received(channel, self._reader.read(channel), now)
@@ -440,73 +391,60 @@ class Selector:
 
     # ---------------------------------------------------------------- connect, handshake, authentication
 
-    def _finish_connect(self, channel: Channel) -> bool:
-        code = channel.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-        if code:
-            self._break(channel, _os_error(code), DisconnectReason.CONNECT_FAILED)
+    def _finish_connect(self, channel: Channel, now: int) -> bool:
+        try:
+            check_connected(channel)
+        except OSError as error:
+            self._break(channel, error, DisconnectReason.CONNECT_FAILED)
             return False
         self.connections_created += 1
         self.connected.append(channel)
-        self._set_interest(channel, READ)
-        if channel.transport.ready and channel.authenticator.complete:
+        if is_prepared(channel):
             self._become_ready(channel)
         else:
-            channel.state = ChannelState.AUTHENTICATE
-            self._start_read_timer(channel, self._authentication)
+            self._table.set_interest(channel, READ)
+            self._timers.start_reading(channel, self._timers.authentication, now)
         return True
 
     def _finish_immediate(self, now: int) -> None:
         immediate, self._immediate = self._immediate, []
         for channel in immediate:
-            if channel.state is ChannelState.NOT_CONNECTED:
+            if channel.state is NOT_CONNECTED:
                 try:
-                    self._finish_connect(channel)
-                    self._after_connect(channel, now)
+                    self._handle_event(channel, WRITE, now)
                 except Exception as error:
                     self._break(channel, error, DisconnectReason.CONNECT_FAILED)
 
-    def _after_connect(self, channel: Channel, now: int) -> None:
-        if channel.state is ChannelState.AUTHENTICATE:
-            self._prepare(channel, now)
-
     def _prepare(self, channel: Channel, now: int) -> bool:
         """One step of handshake and authentication; True when the channel is ready."""
-        transport = channel.transport
-        authenticator = channel.authenticator
         try:
-            if not transport.ready:
-                transport.handshake()
-            if transport.ready and not authenticator.complete:
-                authenticator.authenticate(transport)
-        except BlockingIOError:
-            pass
+            prepared = advance(channel)
         except AuthenticationFailed as error:
             log.info("Failed authentication with %s (%s)", channel.id, error)
             self._close_delayed(channel, error, now)
             return False
-        if not (transport.ready and authenticator.complete):
-            writes = transport.wants_write or authenticator.wants_write
-            self._set_interest(channel, READ | WRITE if writes else READ)
-            return False
-        self._stop_read_timer(channel)
-        self._start_read_timer(channel, self._first_frame)
-        self._become_ready(channel)
-        return True
+        if prepared:
+            self._timers.start_reading(channel, self._timers.first_frame, now)
+            self._become_ready(channel)
+        else:
+            writes = channel.transport.wants_write or channel.authenticator.wants_write
+            self._table.set_interest(channel, READ | WRITE if writes else READ)
+        return prepared
 
     def _become_ready(self, channel: Channel) -> None:
         channel.state = READY
         channel.principal = channel.authenticator.principal
-        self._set_interest(channel, READ if channel.current_send is None else READ | WRITE)
+        self._table.set_interest(channel, READ if channel.current_send is None else READ | WRITE)
         if channel.transport.buffers:
             self._buffered[channel] = None
 
     def _close_delayed(self, channel: Channel, error: AuthenticationFailed, now: int) -> None:
-        """RP-22: answer a failed authentication late, so that guessing is slow."""
+        """RP-22: a failed authentication is answered late, so that guessing is slow."""
         channel.error = error
         channel.close_reason = DisconnectReason.AUTHENTICATION_FAILED
-        self._stop_read_timer(channel)
-        self._set_interest(channel, 0)
-        if not self._delayed_close.start(channel, now):
+        self._timers.stop_reading(channel)
+        self._table.set_interest(channel, 0)
+        if not self._timers.delayed_close.start(channel, now):
             self._fail_authentication(channel)
 
     def _fail_authentication(self, channel: Channel) -> None:
@@ -516,105 +454,92 @@ class Selector:
             log.debug("Could not answer the failed authentication of %s: %s", channel.id, error)
         self._dispose(channel, True)
 
-    # ---------------------------------------------------------------- deadlines
-
-    def _start_read_timer(self, channel: Channel, queue: DeadlineQueue) -> None:
-        if queue.start(channel, self.now_ns):
-            channel.read_timer = queue
-
-    def _stop_read_timer(self, channel: Channel) -> None:
-        if channel.read_timer is not None:
-            channel.read_timer.stop(channel)
-            channel.read_timer = None
+    # ---------------------------------------------------------------- deadlines and idle channels
 
     def _expire(self, now: int) -> None:
         self._next_expiry_ns = now + _EXPIRY_CHECK_NS
-        self._expire_queue(self._first_frame, DisconnectReason.FIRST_FRAME_TIMEOUT, now)
-        self._expire_queue(self._frame, DisconnectReason.FRAME_TIMEOUT, now)
-        self._expire_queue(self._authentication, DisconnectReason.AUTHENTICATION_TIMEOUT, now)
-        self._expire_queue(self._write, DisconnectReason.WRITE_TIMEOUT, now)
-        while (channel := self._delayed_close.pop_expired(now)) is not None:
-            self._fail_authentication(channel)
-        while (channel := self._idle.pop_expired(now)) is not None:
-            self._expire_idle(channel, now)
+        for channel, queue in self._timers.expired(now):
+            self._expire_deadline(channel, queue)
+        if self.idle_ns > 0:
+            while (idle := self._table.expired(now, self.idle_ns)) is not None:
+                self._expire_idle(idle, now)
 
-    def _expire_queue(self, queue: DeadlineQueue, reason: DisconnectReason, now: int) -> None:
-        while (channel := queue.pop_expired(now)) is not None:
-            channel.close_reason = reason
-            log.info(
-                "Closing connection %s: %s (limit %d ms)", channel.id, reason.value, queue.duration_ns // 1_000_000
-            )
-            self._dispose(channel, True)
+    def _expire_deadline(self, channel: Channel, queue: DeadlineQueue) -> None:
+        if queue is self._timers.delayed_close:
+            self._fail_authentication(channel)
+            return
+        channel.close_reason = queue.reason
+        limit_ms = queue.duration_ns // 1_000_000
+        log.info("Closing connection %s: %s (limit %d ms)", channel.id, queue.reason.value, limit_ms)
+        self._dispose(channel, True)
 
     def _expire_idle(self, channel: Channel, now: int) -> None:
-        """Unlike Kafka, a channel whose request is being handled is not idle: a long-poll may last longer than the idle limit.
-        A channel that does not read its response is."""
-        if channel.mute_state and channel.current_send is None:
-            self._idle.start(channel, now)
-            return
-        if now - channel.last_active_ns < self.idle_ns:  # a send that was written at once does not move the queue
-            self._idle.start(channel, channel.last_active_ns)
+        """Unlike Kafka's, a channel whose request is being handled, or waits for our memory, is not idle, however long that takes;
+        one that does not read its response is (RP-22)."""
+        if (channel.mute_state or channel.muted_for_memory) and channel.current_send is None:
+            channel.last_active_ns = now
+            self._table.touch(channel)
             return
         log.debug("Closing connection %s, idle for %d ms", channel.id, (now - channel.last_active_ns) // 1_000_000)
-        self._begin_closing(channel, DisconnectReason.EXPIRED)
+        channel.close_reason = DisconnectReason.EXPIRED
+        self._close_gracefully(channel)
 
     # ---------------------------------------------------------------- channels go
 
     def close(self, channel: Channel, graceful: bool = False, report: bool = False) -> None:
-        """Close a channel. Gracefully (RP-21): what was fully received is still delivered, then it is reported in `disconnected`.
-        Otherwise at once; reported by the next poll only when asked."""
-        if channel.state is CLOSED:
+        """Close a channel. Gracefully (RP-21): what was fully received is still delivered, then `disconnected` reports the end.
+        Otherwise at once; `disconnected` of the next poll reports it only when asked to."""
+        state = channel.state
+        if state is CLOSED or (graceful and state is CLOSING):
             return
         if channel.close_reason is None:
             channel.close_reason = DisconnectReason.LOCAL_CLOSE
-        if graceful and channel.state is READY:
-            self._begin_closing(channel, channel.close_reason)
-        elif not (graceful and channel.state is CLOSING):
+        if graceful and state is READY:
+            self._close_gracefully(channel)
+        else:
             self._dispose(channel, report or graceful)
 
     def close_all(self) -> None:
         """Close every channel, unreported, and the selector itself."""
         for channel in (*self.channels.values(), *self.closing_channels.values()):
             self.close(channel)
-        if self._pooled is not None:
-            self.memory_pool.remove_listener(self.wakeup)
+        self.memory_pool.remove_listener(self.wakeup)
         self._poller.close()
         self._waker.close()
 
     def _break(self, channel: Channel, error: Exception, reason: DisconnectReason) -> None:
-        """`error` happened on `channel`: close it, gently when it was only the reading that failed."""
+        """`error` happened on `channel`. There is nothing whole left to deliver: a socket is only read when no frame is buffered,
+        and after a failed send what the peer sent is no longer handled (RP-21)."""
         channel.error = error
-        channel.close_reason = _reason_of(error, reason)
-        if isinstance(error, InvalidReceive | OversizedClaim):
+        if isinstance(error, EndOfStream):
+            reason = DisconnectReason.REMOTE_CLOSE
+        elif isinstance(error, InvalidReceive | OversizedClaim):
+            reason = DisconnectReason.INVALID_RECEIVE
             log.warning("Closing connection %s: %s", channel.id, error)
-        elif not isinstance(error, OSError | EndOfStream):
+        elif not isinstance(error, OSError):
+            reason = DisconnectReason.INTERNAL_ERROR
             log.warning("Unexpected error from %s; closing connection", channel.id, exc_info=error)
-            channel.close_reason = DisconnectReason.INTERNAL_ERROR
-        else:
-            log.debug("Connection %s disconnected: %s", channel.id, error)
+        channel.close_reason = reason
+        log.debug("Connection %s disconnected: %s", channel.id, error)
         self._dispose(channel, True)
 
-    def _begin_closing(self, channel: Channel, reason: DisconnectReason) -> None:
-        channel.close_reason = reason
+    def _close_gracefully(self, channel: Channel) -> None:
         self._detach(channel)
         channel.state = CLOSING
         self.closing_channels[channel.id] = channel
-        if self._polling:
+        if self._results.polling:
             self._advance_closing(channel)
 
     def _advance_closing(self, channel: Channel) -> None:
         """Deliver the next whole frame, or end the channel; a muted one waits until its request is done."""
-        if (
-            channel.mute_state
-            or channel in self._served
-            or any(one.channel is channel for one in self.completed_receives)
-        ):
+        if channel.mute_state:
             return
         try:
             receive = self._reader.next_buffered(channel)
-            if receive is None and not channel.muted_for_memory:
-                receive = self._reader.read(channel)
-        except Exception:
+            while receive is None and not channel.muted_for_memory:
+                receive = self._reader.read(channel)  # ends: by a frame, or by an error when nothing more is there
+        except Exception as error:
+            log.debug("Nothing more from closing connection %s: %s", channel.id, error)
             receive = None
         if receive is None:
             self._dispose(channel, True)
@@ -622,52 +547,35 @@ class Selector:
             self.completed_receives.append(receive)
 
     def _detach(self, channel: Channel) -> None:
-        """Off the poller and out of every queue; the socket stays open."""
-        if channel.interest:
-            try:
-                self._poller.unregister(channel.fd)
-            except (OSError, KeyError, ValueError) as error:  # the descriptor was closed behind our back
-                log.debug("Could not unregister %s: %s", channel.id, error)
-            channel.interest = 0
-        self.channels.pop(channel.id, None)
-        self._by_fd.pop(channel.fd, None)
+        """Out of every queue; the socket stays open."""
+        self._table.remove(channel)
+        self._timers.stop_all(channel)
         self._buffered.pop(channel, None)
         if self._pooled is not None:
             self._pooled.waiters.pop(channel, None)
-        self._stop_read_timer(channel)
-        self._idle.stop(channel)
-        self._write.stop(channel)
-        self._delayed_close.stop(channel)
 
     def _dispose(self, channel: Channel, report: bool) -> None:
         """The end of a channel; the only place that closes its socket."""
-        if channel.state is CLOSED:
+        state = channel.state
+        if state is CLOSED:
             return
-        if channel.state is CLOSING:
+        if state is CLOSING:
             del self.closing_channels[channel.id]
+            if self._pooled is not None:
+                self._pooled.waiters.pop(channel, None)
         else:
             self._detach(channel)
-        was_connected = channel.state is not ChannelState.NOT_CONNECTED
         channel.state = CLOSED
-        _close_quietly(channel)
-        if was_connected:
+        channel.dispose()
+        if state is not NOT_CONNECTED:
             self.connections_closed += 1
         if channel in self.connected:
             self.connected.remove(channel)
         send, channel.current_send = channel.current_send, None
         if report:
-            self._report(channel, send)
-
-    def _report(self, channel: Channel, send: Send | None) -> None:
-        entry = (channel, channel.close_reason or DisconnectReason.LOCAL_CLOSE)
-        if self._polling:
-            self.disconnected.append(entry)
+            self._results.add_disconnected(channel)
             if send is not None:
-                self.failed_sends.append(send)
-        else:
-            self._early_disconnected.append(entry)
-            if send is not None:
-                self._early_failed_sends.append(send)
+                self._results.add_failed_send(send)
 
     # ---------------------------------------------------------------- for the owner
 
@@ -676,15 +584,12 @@ class Selector:
         self._waker.wake()
 
     def channel(self, channel_id: str) -> Channel | None:
+        """The open channel of this id."""
         return self.channels.get(channel_id)
 
     def lowest_priority_channel(self) -> Channel | None:
-        """RP-18: one that is closing already, else the one idle longest, else any."""
-        if self.closing_channels:
-            return next(iter(self.closing_channels.values()))
-        if len(self._idle):
-            return min(self.channels.values(), key=_last_active)
-        return next(iter(self.channels.values()), None)
+        """RP-18: one that is closing already, else the one idle longest."""
+        return self._table.lowest_priority()
 
     def statistics(self) -> dict[str, int]:
         return {
@@ -702,37 +607,5 @@ class Selector:
         }
 
     def __repr__(self) -> str:
-        return (
-            f"<Selector channels={len(self.channels)} closing={len(self.closing_channels)} pool={self.memory_pool!r}>"
-        )
-
-
-def _last_active(channel: Channel) -> int:
-    return channel.last_active_ns
-
-
-def _os_error(code: int) -> OSError:
-    import os
-
-    return OSError(code, os.strerror(code))
-
-
-def _reason_of(error: Exception, default: DisconnectReason) -> DisconnectReason:
-    if isinstance(error, EndOfStream):
-        return DisconnectReason.REMOTE_CLOSE
-    if isinstance(error, InvalidReceive | OversizedClaim):
-        return DisconnectReason.INVALID_RECEIVE
-    return default
-
-
-def _close_quietly(channel: Channel) -> None:
-    closers: Iterable[Transport | Authenticator] = (channel.authenticator, channel.transport)
-    for one in closers:
-        try:
-            one.close()
-        except Exception as error:
-            log.warning("Could not close %r of %s: %s", one, channel.id, error)
-    if channel.buffer is not None:
-        channel.buffer.release()
-        channel.buffer = None
-    channel.body = None
+        counts = f"channels={len(self.channels)} closing={len(self.closing_channels)}"
+        return f"<Selector {counts} pool={self.memory_pool!r}>"
