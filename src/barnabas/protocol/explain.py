@@ -51,8 +51,8 @@ def _check_one(spec: FieldSpec, value: object, version: int, path: str) -> str |
     wanted = _CLASSES.get(kind.name)
     if wanted is not None and not isinstance(value, wanted):
         return f"{path} = {value!r} is not a {wanted.__name__}"
-    if isinstance(value, str):
-        return _check_string(value, path)
+    if kind.name == "STRING":
+        return _check_string(str(value), path)
     return _check_number(kind, value, path)
 
 
