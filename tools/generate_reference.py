@@ -6,6 +6,7 @@ Role: `make reference` writes, `--check` (part of `make check`) fails when a pag
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ from barnabas.errors import ErrorCode
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "docs" / "reference"
+HEADING = re.compile(r"^\w+ \(key \d+\), versions? [\d-]+[.:,]? ?")
 NOTE = "Written by `make reference` from the rows in `{source}`; do not edit.\n"
 
 # The same page must come out of every build of Python, so defaults that depend on the build are described, not computed.
@@ -100,10 +102,10 @@ def errors_page() -> str:
 
 
 def summary_of(module: str) -> str:
-    """The first line of an API file's docstring, read without importing it."""
+    """The first line of an API file's docstring, read without importing it, less the key and versions that it begins with."""
     path = ROOT / "src" / Path(*table.PACKAGE.split(".")) / f"{module}.py"
     text = ast.get_docstring(ast.parse(path.read_text())) or ""
-    return text.splitlines()[0] if text else ""
+    return HEADING.sub("", text.splitlines()[0]) if text else ""
 
 
 def apis_page() -> str:

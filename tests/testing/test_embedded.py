@@ -116,9 +116,13 @@ def test_the_report_names_the_last_requests_and_their_times() -> None:
 
 
 def test_an_exception_out_of_the_block_carries_the_report() -> None:
-    with pytest.raises(ValueError, match="mine") as failed, EmbeddedBroker(topics={"t": 1}) as broker:
-        produce(broker, "t", [b"x"])
-        raise ValueError("mine")
+    def fail_inside() -> None:
+        with EmbeddedBroker(topics={"t": 1}) as broker:
+            produce(broker, "t", [b"x"])
+            raise ValueError("mine")
+
+    with pytest.raises(ValueError, match="mine") as failed:
+        fail_inside()
     assert "Produce v7" in failed.value.__notes__[0]
 
 
