@@ -128,14 +128,12 @@ class ApiStats:
         """Count a request; `parts` in the order of PARTS."""
         self.count += 1
         sums = self.sums
-        index = 0
-        for value in parts:
+        for index, value in enumerate(parts):
             if value > 0:
                 sums[index] += value
                 shift = value.bit_length() - 4
                 bucket = (shift << 3) + (value >> shift) if shift > 0 else value
                 self.buckets[index][bucket if bucket < _LAST_BUCKET else _LAST_BUCKET] += 1
-            index += 1
         self.bytes_sum += size
         shift = size.bit_length() - 4
         self.bytes_buckets[(shift << 3) + (size >> shift) if shift > 0 else size] += 1
@@ -381,10 +379,8 @@ def _counters_below(cls: type[Message]) -> Iterator[tuple[str, ErrorCounter]]:
 
 def error_name(code: int) -> str:
     """The label of an error code, also for one that no table has."""
-    try:
-        return ErrorCode(code).name
-    except ValueError:
-        return str(code)
+    known = ErrorCode._value2member_map_.get(code)
+    return str(code) if known is None else known.name
 
 
 def parts_of(entries: Iterable[CompletedRequest]) -> dict[str, int]:

@@ -18,6 +18,7 @@ import socket
 import threading
 from typing import TYPE_CHECKING, NamedTuple
 
+from barnabas.broker.listeners import Listener
 from barnabas.broker.network.connection_quotas import (
     AcceptorStopped,
     ConnectionQuotas,
@@ -40,18 +41,6 @@ BACK_OFF_MS = 250
 NO_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
-class Endpoint(NamedTuple):
-    """One entry of `listeners` with its security protocol."""
-
-    listener: str
-    host: str
-    port: int
-    security_protocol: str = "PLAINTEXT"
-
-    def __str__(self) -> str:
-        return f"{self.listener}://{self.host}:{self.port}"
-
-
 class SocketOptions(NamedTuple):
     """What is set on sockets; -1 leaves a buffer to the operating system (RP-5)."""
 
@@ -69,16 +58,16 @@ class Acceptor(ServerThread):
 
     def __init__(
         self,
-        endpoint: Endpoint,
+        listener: Listener,
         quotas: ConnectionQuotas,
         options: SocketOptions = SocketOptions(),  # noqa: B008 - immutable
         clock: Clock | None = None,
         plane: str = "data-plane",
         on_fatal: FatalHandler | None = None,
     ) -> None:
-        name = f"{plane}-kafka-socket-acceptor-{endpoint.listener}-{endpoint.security_protocol}-{endpoint.port}"
+        name = f"{plane}-kafka-socket-acceptor-{listener.name}-{listener.security_protocol}-{listener.port}"
         super().__init__(name, on_fatal)
-        self.endpoint = endpoint
+        self.listener = listener
         self._quotas = quotas
         self._options = options
         self._clock = clock or SystemClock()
@@ -93,7 +82,7 @@ class Acceptor(ServerThread):
         self._throttled: list[tuple[int, int, socket.socket]] = []
         self._order = itertools.count()
         self._out_of_descriptors = False
-        self.port = endpoint.port
+        self.port = listener.port
 
     # ---- life cycle ----------------------------------------------------------------------------------------------
 
@@ -106,29 +95,29 @@ class Acceptor(ServerThread):
         return self.port
 
     def _bind(self) -> socket.socket:
-        endpoint = self.endpoint
-        host = endpoint.host or None
+        listener = self.listener
+        host = listener.host or None
         try:
-            found = socket.getaddrinfo(host, endpoint.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            found = socket.getaddrinfo(host, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         except OSError as error:
             raise BindFailed(
-                "listeners", str(endpoint), f"the host cannot be resolved: {error.strerror or error}"
+                "listeners", listener.text, f"the host cannot be resolved: {error.strerror or error}"
             ) from error
         # With no host, prefer the IPv6 wildcard: it takes IPv4 connections too.
         found.sort(key=lambda info: host is None and info[0] != socket.AF_INET6)
-        error: OSError | None = None
+        failure: OSError | None = None
         for family, kind, protocol, _, address in found:
             try:
                 return self._bound(socket.socket(family, kind, protocol), address)
-            except OSError as failure:
-                error = failure
-        raise BindFailed("listeners", str(endpoint), _why(error)) from error
+            except OSError as error:
+                failure = error
+        raise BindFailed("listeners", listener.text, _why(failure)) from failure
 
     def _bound(self, sock: socket.socket, address: object) -> socket.socket:
         try:
             sock.setblocking(False)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if sock.family == socket.AF_INET6 and not self.endpoint.host:
+            if sock.family == socket.AF_INET6 and not self.listener.host:
                 sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
             if self._options.receive_buffer != -1:  # accepted sockets inherit it
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._options.receive_buffer)
@@ -144,11 +133,11 @@ class Acceptor(ServerThread):
         try:
             self._socket.listen(self._options.backlog)
         except OSError as error:  # Linux reports a port that two sockets were bound to only here
-            raise BindFailed("listeners", str(self.endpoint), _why(error)) from error
+            raise BindFailed("listeners", self.listener.text, _why(error)) from error
         self._poll = select.poll()
         self._poll.register(self._wake_out, select.POLLIN)
         self._poll.register(self._socket, select.POLLIN)
-        log.info("%s listens on %s:%d", self.endpoint.listener, self.endpoint.host or "*", self.port)
+        log.info("%s listens on %s:%d", self.listener.name, self.listener.host or "*", self.port)
 
     def wakeup(self) -> None:
         with contextlib.suppress(OSError):
@@ -219,14 +208,14 @@ class Acceptor(ServerThread):
     def _accept_failed(self, error: OSError) -> None:
         """One connection that cannot be accepted never ends the loop (RP-7)."""
         if error.errno in NO_RESOURCES:
-            log.error("%s cannot accept: %s; trying again in %d ms", self.endpoint.listener, error, BACK_OFF_MS)
+            log.error("%s cannot accept: %s; trying again in %d ms", self.listener.name, error, BACK_OFF_MS)
             self._out_of_descriptors = True
         else:
-            log.warning("%s: error while accepting a connection: %s", self.endpoint.listener, error)
+            log.warning("%s: error while accepting a connection: %s", self.listener.name, error)
 
     def _admit(self, sock: socket.socket, address: str) -> None:
         """Count and configure a new socket and hand it to a processor; on every way out it has exactly one owner."""
-        listener = self.endpoint.listener
+        listener = self.listener.name
         try:
             self.blocked.add(self._quotas.acquire(listener, address, lambda: self.running))
         except TooManyConnections as error:
@@ -322,7 +311,7 @@ class Acceptor(ServerThread):
         return len(self._throttled)
 
     def __repr__(self) -> str:
-        return f"<Acceptor {self.endpoint} port={self.port} processors={len(self._processors)} throttled={len(self._throttled)}>"
+        return f"<Acceptor {self.listener.text} port={self.port} processors={len(self._processors)} throttled={len(self._throttled)}>"
 
 
 def plain_address(address: str) -> str:

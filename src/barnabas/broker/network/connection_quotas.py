@@ -74,7 +74,7 @@ class ConnectionQuotas:
     def __init__(self, config: Config, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
         self._config = config
-        self._inter_broker: str | None = config["inter.broker.listener.name"]
+        self._inter_broker = (config["inter.broker.listener.name"] or "").upper()
         self._window_ns = config["quota.window.size.seconds"] * 1_000_000_000
         self._windows = config["quota.window.num"]
         self._changed = threading.Condition()

@@ -28,7 +28,7 @@ from barnabas.protocol.codec import encode_response_frame
 
 if TYPE_CHECKING:
     from barnabas.broker.apis.table import ApiRow
-    from barnabas.broker.network.request_channel import RequestChannel
+    from barnabas.broker.network.request_channel import RequestChannel, ResponseSink
     from barnabas.net.channel import Channel
     from barnabas.net.memory_pool import PooledBuffer
     from barnabas.protocol.header import RequestHeader
@@ -50,6 +50,7 @@ class ConnectionContext:
         "client_software_name",
         "client_software_version",
         "connection_id",
+        "in_flight",
         "listener",
         "principal",
         "privileged",
@@ -75,7 +76,8 @@ class ConnectionContext:
         self.client_software_name = "unknown"
         self.client_software_version = "unknown"
         self.software_key: tuple[str, str] | None = None  # under which the processor has counted this connection
-        self.channel: Channel | None = None
+        self.channel: Channel | None = None  # None as soon as the connection is closed
+        self.in_flight: SendResponse | None = None  # the response that is only partly written
         self.answer_lock = threading.Lock()
 
     def __repr__(self) -> str:
@@ -208,9 +210,17 @@ class Request:
         return first
 
     def _hand_over(self, response: Response) -> None:
+        channel = self.request_channel
         if self.throttle_ms > 0:
-            self.request_channel.start_throttling(self)
-        self.request_channel.send_response(response)
+            channel.start_throttling(self)
+        channel.send_response(response)
+
+    def deliver(self, response: Response) -> ResponseSink | None:
+        """A handler hands over what `prepare` gave it. Returns the processor that must be woken, if one must."""
+        channel = self.request_channel
+        if self.throttle_ms > 0:
+            channel.start_throttling(self)
+        return channel.post_response(response)
 
     def release_buffer(self) -> None:
         """Give the request's bytes back to the memory pool (RP-25). Idempotent."""

@@ -54,7 +54,14 @@ class ResponseSink(Protocol):
 
     id: int
 
-    def enqueue_response(self, response: Response) -> None: ...
+    def enqueue_response(self, response: Response) -> None:
+        """Queue it and wake the processor if it sleeps."""
+
+    def post_response(self, response: Response) -> bool:
+        """Queue it only; True when the processor sleeps, so that somebody must `wake` it soon."""
+
+    def wake(self) -> None:
+        """Wake the processor if it sleeps although responses wait."""
 
     def response_queue_size(self) -> int: ...
 
@@ -165,9 +172,12 @@ class RequestChannel:
         finally:
             self.stand_up(seat)
 
-    def take_more(self) -> Request | ShutdownRequest | None:
+    def take_more(self, seat: Seat) -> Request | ShutdownRequest | None:
         """The oldest request if there is one; a handler that is not finished with its turn calls this."""
         with self._lock:
+            if seat.blocked:
+                seat.blocked = False
+                self._awake += 1
             return self._pop() if self._queue else None
 
     def _pop(self) -> Request | ShutdownRequest:
@@ -242,6 +252,15 @@ class RequestChannel:
             log.warning("dropping %r: its processor was removed", response)
             return
         processor.enqueue_response(response)
+
+    def post_response(self, response: Response) -> ResponseSink | None:
+        """As `send_response`, without waking: the caller wakes the processor that this returns, and may do so once for many
+        responses."""
+        processor = self._processors.get(response.request.processor_id)
+        if processor is None:
+            log.warning("dropping %r: its processor was removed", response)
+            return None
+        return processor if processor.post_response(response) else None
 
     def start_throttling(self, request: Request) -> None:
         """Mute the channel of `request` until its throttle time is over (RP-39)."""

@@ -1,0 +1,216 @@
+"""The request handlers, Kafka's "I/O threads" (RP-34, RP-35, RP-37), and the one way in which an API is run.
+
+Role:    a handler takes requests from the channel, runs the API, gives the request's buffer back and hands the response to
+         the processor it came from. `execute` is also what a processor calls for the inline short cut.
+Thread:  each handler has its own; the pool's methods may be called from any.
+Lock:    `RequestHandlerPool._lock` guards the list of handlers.
+
+Wake-ups are batched: while further requests wait that cannot block, a handler puts its responses into the processors' queues
+and wakes the processors at the end of the turn, at most `MAX_DEFER_NS` later. Under the GIL that is the difference between
+a thread switch per response and one per batch.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from barnabas.broker.network.request import Request, Response
+from barnabas.broker.network.request_channel import RequestChannel, ResponseSink, ShutdownRequest
+from barnabas.broker.network.time_share import TimeShare
+from barnabas.clock import Clock, SystemClock
+from barnabas.errors import ErrorCode, KafkaError
+from barnabas.protocol.api import ApiKey
+from barnabas.threads import FatalHandler, ServerThread
+
+log = logging.getLogger(__name__)
+
+TAKE_SECONDS = 0.3
+MAX_DEFER_NS = 500_000
+PRODUCE = int(ApiKey.PRODUCE)
+
+
+def execute(request: Request, services: Any) -> Response | None:
+    """Run the API of a request. The response to send now, or None when the request was answered or will be later. Only what
+    ends the broker is raised."""
+    try:
+        message = request.row.handle(request, services)
+    except KafkaError as error:
+        return _fail(request, error)
+    except Exception as error:
+        log.exception("unexpected error while handling %s", request.describe())
+        return _fail(request, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{type(error).__name__} in the broker"))
+    if message is None:
+        request.local_done_ns = request.request_channel.now_ns()
+        return None
+    return request.prepare(message)
+
+
+def _fail(request: Request, error: KafkaError) -> Response | None:
+    """The API's own error response; a peer that expects no response learns of the error by a disconnect (RP-40)."""
+    if request.answered:
+        log.warning("%s failed after it was answered: %s", request, error)
+        return None
+    if request.header.api_key == PRODUCE and request.body is not None and request.body.acks == 0:
+        request.close_connection()
+        return None
+    try:
+        message = request.error_message(error)
+    except Exception:
+        log.exception("%s: no error response can be made, closing the connection", request)
+        request.close_connection()
+        return None
+    return request.prepare(message)
+
+
+class RequestHandler(ServerThread):
+    """One handler thread; ends when it takes a ShutdownRequest."""
+
+    def __init__(
+        self,
+        handler_id: int,
+        channel: RequestChannel,
+        services: Any,
+        clock: Clock | None = None,
+        plane: str = "data-plane",
+        on_fatal: FatalHandler | None = None,
+    ) -> None:
+        super().__init__(f"{plane}-kafka-request-handler-{handler_id}", on_fatal)
+        self.id = handler_id
+        self._channel = channel
+        self._services = services
+        clock = clock or SystemClock()
+        self._now_ns = clock.monotonic_ns
+        self.idle = TimeShare(clock)
+        self.handled = 0
+        self._to_wake: dict[ResponseSink, None] = {}
+        self._deferred_since_ns = 0
+        self.on_end: Callable[[RequestHandler], None] | None = None
+
+    def on_start(self) -> None:
+        self._seat = self._channel.sit_down()
+
+    def on_stop(self) -> None:
+        self._channel.stand_up(self._seat)
+        if self.on_end is not None:
+            self.on_end(self)
+
+    def run_once(self) -> None:
+        """Wait for a request, then handle what is there."""
+        start_ns = self._now_ns()
+        request = self._channel.take(TAKE_SECONDS, self._seat)
+        now_ns = self._now_ns()
+        self.idle.total_ns += now_ns - start_ns
+        try:
+            while request is not None:
+                if isinstance(request, ShutdownRequest):
+                    self.initiate_shutdown()
+                    return
+                self._handle(request, now_ns)
+                request = self._channel.take_more(self._seat)
+                now_ns = self._now_ns()
+        finally:
+            if self._to_wake:
+                self._wake_processors()
+
+    def _handle(self, request: Request, now_ns: int) -> None:
+        if self._to_wake and (not request.row.inline or now_ns - self._deferred_since_ns > MAX_DEFER_NS):
+            self._wake_processors()  # what comes now may block, and a finished response must not wait for it
+        request.dequeue_ns = now_ns
+        try:
+            response = execute(request, self._services)
+        finally:
+            buffer = request.buffer
+            if buffer is not None:
+                request.release_buffer()
+        self.handled += 1
+        if response is not None:
+            asleep = request.deliver(response)
+            if asleep is not None:
+                if not self._to_wake:
+                    self._deferred_since_ns = request.complete_ns
+                self._to_wake[asleep] = None
+
+    def _wake_processors(self) -> None:
+        for processor in self._to_wake:
+            processor.wake()
+        self._to_wake.clear()
+
+
+class RequestHandlerPool:
+    """Thread-safe. `num.io.threads` handlers on one channel."""
+
+    def __init__(
+        self,
+        channel: RequestChannel,
+        services: Any,
+        clock: Clock | None = None,
+        plane: str = "data-plane",
+        on_fatal: FatalHandler | None = None,
+    ) -> None:
+        self._channel = channel
+        self._services = services
+        self._clock = clock or SystemClock()
+        self._plane = plane
+        self._on_fatal = on_fatal
+        self._lock = threading.Lock()
+        self._handlers: list[RequestHandler] = []
+        self._target = 0
+
+    def start(self, count: int) -> None:
+        self.resize(count)
+
+    def resize(self, count: int) -> None:
+        """Have `count` handlers (RP-35). Those that are too many end after what is queued now; no request is lost."""
+        with self._lock:
+            grow = count - self._target
+            self._target = count
+            added = [self._new_handler() for _ in range(grow)]
+        for handler in added:
+            handler.start()
+        for _ in range(-grow):
+            self._channel.put_shutdown()
+
+    def _new_handler(self) -> RequestHandler:
+        used = {handler.id for handler in self._handlers}
+        handler_id = next(i for i in range(len(used) + 1) if i not in used)
+        handler = RequestHandler(handler_id, self._channel, self._services, self._clock, self._plane, self._on_fatal)
+        handler.on_end = self._ended
+        self._handlers.append(handler)
+        return handler
+
+    def _ended(self, handler: RequestHandler) -> None:
+        with self._lock:
+            if handler in self._handlers:
+                self._handlers.remove(handler)
+
+    def shutdown(self, timeout: float = 30.0) -> bool:
+        """Let every handler end after what is queued (RP-3). False when one is still busy after `timeout` seconds."""
+        handlers = self.handlers
+        self.resize(0)
+        deadline_ns = self._clock.monotonic_ns() + round(timeout * 1e9)
+        ended = True
+        for handler in handlers:
+            left = max(0.01, (deadline_ns - self._clock.monotonic_ns()) / 1e9)
+            ended = handler.await_shutdown(left) and ended
+        return ended
+
+    @property
+    def handlers(self) -> list[RequestHandler]:
+        with self._lock:
+            return list(self._handlers)
+
+    @property
+    def size(self) -> int:
+        """How many handlers there are to be; some may still be ending."""
+        return self._target
+
+    def idle_share(self) -> float:
+        """RequestHandlerAvgIdlePercent, 0 to 1."""
+        handlers = self.handlers
+        return sum(handler.idle.share() for handler in handlers) / len(handlers) if handlers else 1.0
+
+    def __repr__(self) -> str:
+        return f"<RequestHandlerPool {self._plane} target={self._target} running={len(self._handlers)}>"

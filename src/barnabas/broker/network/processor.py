@@ -1,0 +1,551 @@
+"""A processor: the network thread that owns a share of a listener's connections (RP-12 … RP-22).
+
+Role:    reads requests from its connections, queues them (or runs them itself, see `_run_inline`), sends the responses, and
+         records each finished request. `run_once` is the table of contents: seven phases in Kafka's order.
+Thread:  everything runs on the processor's own thread, except `accept*`, `*_response`, `wake*`, `stop_reading` and the
+         figures. Only this thread touches the selector and its channels.
+Lock:    `_mailbox` guards what other threads leave here: new sockets, responses, and whether the thread sleeps.
+
+No error of one channel ends the loop: it is logged with the connection's id, the channel is closed and its quota returned.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable
+from struct import Struct
+from typing import TYPE_CHECKING, Any, cast
+
+from barnabas import TRACE
+from barnabas.broker.handlers import execute
+from barnabas.broker.listeners import Listener
+from barnabas.broker.network.plane import Plane
+from barnabas.broker.network.request import (
+    CloseConnectionResponse,
+    ConnectionContext,
+    EndThrottlingResponse,
+    NoOpResponse,
+    Request,
+    Response,
+    SendResponse,
+    StartThrottlingResponse,
+    metric_name,
+)
+from barnabas.broker.network.time_share import TimeShare
+from barnabas.errors import ErrorCode, MalformedRequest
+from barnabas.net.mute import THROTTLE_ENDED, THROTTLE_STARTED
+from barnabas.net.selector import Selector
+from barnabas.protocol.api import ApiKey
+from barnabas.protocol.codec import decode_request
+from barnabas.protocol.header import RequestHeader, parse_request_header
+from barnabas.threads import ServerThread
+
+if TYPE_CHECKING:
+    from barnabas.broker.apis.table import ApiRow
+    from barnabas.net.channel import Channel, Receive
+    from barnabas.protocol.schema import Message
+
+log = logging.getLogger(__name__)
+
+NEW_CONNECTIONS = 20
+POLL_SECONDS = 0.3
+WATCH_SECONDS = 0.001
+ACCEPT_SLICE_SECONDS = 0.1
+FLUSH_NS = 5_000_000_000
+MAX_INDEX = 2**31 - 1
+INLINE_LIMIT_NS = 20_000_000
+INLINE_PAUSE_NS = 1_000_000_000
+API_VERSIONS = int(ApiKey.API_VERSIONS)
+_peek = Struct(">hh").unpack_from
+
+
+class Processor(ServerThread):
+    """See the file header."""
+
+    def __init__(self, processor_id: int, listener: Listener, plane: Plane) -> None:
+        name = (
+            f"{plane.name}-kafka-network-thread-{plane.node_id}-ListenerName({listener.name})-"
+            f"{listener.security_protocol}-{processor_id}"
+        )
+        super().__init__(name, plane.on_fatal)
+        self.id = processor_id
+        self.listener = listener
+        self._plane = plane
+        self._request_channel = plane.request_channel
+        self._quotas = plane.quotas
+        self._rows: dict[int, ApiRow] = plane.apis_of(listener.name)
+        self._now_ns = plane.clock.monotonic_ns
+        self.shard = plane.request_metrics.new_shard()
+        self.idle = TimeShare(plane.clock)
+        self.selector = Selector(
+            plane.memory_pool, plane.max_request_bytes, plane.idle_ns, plane.deadlines, plane.clock
+        )
+        self._mailbox = threading.Condition(threading.Lock())
+        self._new: deque[tuple[socket.socket, str]] = deque()
+        self._responses: deque[Response] = deque()
+        self._asleep = False
+        self._accepting = True
+        self._reading = True
+        self._index = 0
+        self._turns = 0
+        self._trace = log.isEnabledFor(TRACE)
+        self._inline_from_ns = 0  # inline runs are allowed from this time on
+        self.inline_runs = 0
+        self.software: dict[tuple[str, str], int] = {}
+        self.expired_killed = 0  # connections whose authentication had expired; SASL counts here
+        self._by_kind: dict[type[Response], Callable[[Any], None]] = {
+            SendResponse: self._send_response,
+            NoOpResponse: self._no_response,
+            CloseConnectionResponse: self._close_as_response,
+            StartThrottlingResponse: self._start_throttling,
+            EndThrottlingResponse: self._end_throttling,
+        }
+
+    # ---- the loop ------------------------------------------------------------------------------------------------
+
+    def run_once(self) -> None:
+        self.configure_new_connections()
+        self.process_new_responses()
+        self.poll()
+        self.process_completed_receives()
+        self.process_completed_sends()
+        self.process_disconnected()
+        self.close_excess_connections()
+
+    # ---- 1: new connections --------------------------------------------------------------------------------------
+
+    def configure_new_connections(self) -> None:
+        """Register what the acceptor left here (RP-12), at most a queue's worth per turn, so that the others go on."""
+        for _ in range(len(self._new)):
+            with self._mailbox:
+                sock, address = self._new.popleft()
+                self._mailbox.notify()
+            try:
+                self._register(sock, address)
+            except Exception as error:
+                log.warning("processor %d closed the connection from %s: %s", self.id, address, error, exc_info=error)
+                sock.close()
+                self._quotas.release(self.listener.name, address)
+
+    def _register(self, sock: socket.socket, address: str) -> None:
+        context = ConnectionContext(
+            self._connection_id(sock), address, self.listener.name, self.listener.security_protocol
+        )
+        channel = self.selector.register(context.connection_id, sock, attachment=context)
+        context.channel = channel
+        context.principal = channel.principal
+        if not self._reading:
+            self.selector.mute(channel)
+
+    def _connection_id(self, sock: socket.socket) -> str:
+        """`localHost:localPort-remoteHost:remotePort-index`; the index makes it unique while an earlier one still closes."""
+        local, remote = sock.getsockname(), sock.getpeername()
+        index = self._index
+        self._index = 0 if index == MAX_INDEX else index + 1
+        return f"{local[0]}:{local[1]}-{remote[0]}:{remote[1]}-{index}"
+
+    # ---- 2: responses --------------------------------------------------------------------------------------------
+
+    def process_new_responses(self) -> None:
+        """By kind (RP-13). What arrives meanwhile waits for the next turn, which does not sleep then."""
+        responses = self._responses
+        for _ in range(len(responses)):
+            response = responses.popleft()
+            response.request.response_dequeue_ns = self._now_ns()
+            self._process_response(response)
+
+    def _process_response(self, response: Response) -> None:
+        try:
+            self._by_kind[type(response)](response)
+        except Exception:
+            self._channel_failed(response.request.connection, "processing a response")
+
+    def _send_response(self, response: SendResponse) -> None:
+        context = response.request.connection
+        channel = context.channel
+        if channel is None:
+            log.debug("%s is closed, its response is dropped", context.connection_id)
+            self.shard.record(response.request, self._now_ns())
+            return
+        if self._trace:
+            self._trace_response("sending %d bytes", response, response.send.size)
+        if self.selector.send(channel, response.send):
+            self._sent(response, channel)
+        else:
+            context.in_flight = response
+
+    def _no_response(self, response: NoOpResponse) -> None:
+        request = response.request
+        self.shard.record(request, self._now_ns())
+        if self._trace:
+            self._trace_response("no response is needed", response)
+        channel = request.connection.channel
+        if channel is not None:
+            self._end_request(channel)
+
+    def _close_as_response(self, response: CloseConnectionResponse) -> None:
+        if self._trace:
+            self._trace_response("the connection is closed", response)
+        self.shard.record(response.request, self._now_ns())
+        self._close_connection(response.request.connection)
+
+    def _start_throttling(self, response: StartThrottlingResponse) -> None:
+        if self._trace:
+            self._trace_response("throttling starts for %d ms", response, response.request.throttle_ms)
+        channel = response.request.connection.channel
+        if channel is not None:
+            channel.handle_mute_event(THROTTLE_STARTED)
+
+    def _end_throttling(self, response: EndThrottlingResponse) -> None:
+        if self._trace:
+            self._trace_response("throttling ends", response)
+        channel = response.request.connection.channel
+        if channel is not None:
+            channel.handle_mute_event(THROTTLE_ENDED)
+            if self._reading:
+                self.selector.unmute(channel)
+
+    def _trace_response(self, what: str, response: Response, *values: object) -> None:
+        """RP-29: one line per response says what happens to it."""
+        request = response.request
+        log.log(
+            TRACE,
+            "%s: api=%s client=%s connection=%s",
+            what % values,
+            metric_name(request.header.api_key),
+            request.header.client_id,
+            request.connection.connection_id,
+        )
+
+    # ---- 3: poll -------------------------------------------------------------------------------------------------
+
+    def poll(self) -> None:
+        """Wait for something to do (RP-14) and move bytes. With a backlog that nobody takes, wait only briefly and see that
+        another handler wakes up."""
+        if not self._reading:
+            self._mute_all()
+        watching = False
+        with self._mailbox:
+            if self._responses or self._new:
+                timeout = 0.0
+            else:
+                self._asleep = True
+                watching = self._request_channel.has_backlog()
+                timeout = WATCH_SECONDS if watching else POLL_SECONDS
+        try:
+            self.selector.poll(timeout)
+        except Exception:
+            log.exception("%s: poll failed; what it had done is processed", self.name)
+            self._stop_requested.wait(WATCH_SECONDS)  # never spin on an error that stays
+        finally:
+            self._asleep = False
+            self.idle.total_ns = self.selector.select_ns
+        if watching:
+            self._request_channel.nudge()
+        self._turns += 1
+        if not self._turns & 63:
+            self._trace = log.isEnabledFor(TRACE)
+
+    def _mute_all(self) -> None:
+        for channel in self.selector.channels.values():
+            self.selector.mute(channel)
+
+    # ---- 4: requests ---------------------------------------------------------------------------------------------
+
+    def process_completed_receives(self) -> None:
+        for receive in self.selector.completed_receives:
+            try:
+                self._receive(receive)
+            except MalformedRequest as error:
+                self._reject(receive, error)
+            except Exception:
+                receive.release()
+                self._channel_failed(cast(ConnectionContext, receive.channel.attachment), "processing a request")
+
+    def _receive(self, receive: Receive) -> None:
+        """Parse one frame and pass it on (RP-15). From here on the channel is muted until its response is sent (RP-19)."""
+        channel = receive.channel
+        context = cast(ConnectionContext, channel.attachment)
+        payload = receive.payload
+        header = parse_request_header(payload)
+        version = header.api_version
+        row = self._rows.get(header.api_key)
+        body: Message | None = None
+        if row is not None and row.min_version <= version <= row.max_version:
+            body = decode_request(header.api_key, version, payload, header.body_offset)
+        else:
+            self._check_unsupported(header, row)
+        request = Request(context, header, body, cast("ApiRow", row), self._request_channel, self.selector.now_ns)
+        request.processor_id = self.id
+        request.size = len(payload)
+        request.buffer = receive.buffer
+        context.principal = channel.principal
+        self.selector.begin_request(channel)
+        if self._may_run_inline(request):
+            self._run_inline(request)
+        elif not self._request_channel.put(request, self._still_wanted):
+            request.release_buffer()
+            self._close_connection(context)
+
+    def _check_unsupported(self, header: RequestHeader, row: ApiRow | None) -> None:
+        """An ApiVersions of a version that we do not know goes to its handler without a body, which answers in v0 form;
+        everything else is refused by a disconnect (RP-29)."""
+        if row is None:
+            raise MalformedRequest(f"this API is not enabled on listener {self.listener.name}")
+        if header.api_key != API_VERSIONS or header.api_version < row.min_version:
+            raise MalformedRequest(f"only versions {row.min_version} to {row.max_version} are supported")
+
+    def _reject(self, receive: Receive, error: MalformedRequest) -> None:
+        """RP-29: a peer that does not speak the protocol loses its connection, with one line in the log."""
+        receive.release()
+        context = cast(ConnectionContext, receive.channel.attachment)
+        key, version = _peek(receive.payload) if len(receive.payload) >= 4 else (-1, -1)
+        self.shard.record_error(key, ErrorCode.INVALID_REQUEST)
+        log.warning(
+            "Invalid request, closing the connection: api key %d (%s) version %d from %s on listener %s, principal %s: %s",
+            key,
+            metric_name(key),
+            version,
+            context.connection_id,
+            context.listener,
+            context.principal,
+            error,
+        )
+        self._close_connection(context)
+
+    def _still_wanted(self) -> bool:
+        return self.running
+
+    # The inline short cut: the one place where a processor runs an API.
+
+    def _may_run_inline(self, request: Request) -> bool:
+        return (
+            self._plane.inline
+            and request.row.inline
+            and not self._request_channel.depth()
+            and request.start_ns >= self._inline_from_ns
+        )
+
+    def _run_inline(self, request: Request) -> None:
+        """Run a request that cannot block here and send its response at once, with the stamps and metrics of the full path.
+        Whoever breaks the promise not to block turns the short cut off for a while."""
+        request.dequeue_ns = start_ns = self._now_ns()
+        self.inline_runs += 1
+        try:
+            response = execute(request, self._plane.services)
+        finally:
+            if request.buffer is not None:
+                request.release_buffer()
+        if response is None:
+            end_ns = request.local_done_ns
+        else:
+            request.response_dequeue_ns = end_ns = request.complete_ns
+            if request.throttle_ms:
+                request.deliver(response)  # StartThrottling must come first, so both go through the queue
+            else:
+                self._process_response(response)
+        if end_ns - start_ns > INLINE_LIMIT_NS:
+            self._inline_from_ns = end_ns + INLINE_PAUSE_NS
+            log.info(
+                "%s: %s took %d ms inline, using handlers for a while",
+                self.name,
+                request,
+                (end_ns - start_ns) // 1_000_000,
+            )
+
+    # ---- 5: sent responses ---------------------------------------------------------------------------------------
+
+    def process_completed_sends(self) -> None:
+        """Responses that needed more than one write (RP-16)."""
+        for send in self.selector.completed_sends:
+            channel = cast("Channel", send.channel)
+            context = cast(ConnectionContext, channel.attachment)
+            response, context.in_flight = context.in_flight, None
+            try:
+                if response is None:
+                    raise AssertionError("a send completed that is not in flight")
+                self._sent(response, channel)
+            except Exception:
+                self._channel_failed(context, "completing a send")
+
+    def _sent(self, response: SendResponse, channel: Channel) -> None:
+        """The last byte has left: callback, metrics, read on."""
+        request = response.request
+        if response.on_complete is not None:
+            response.on_complete(request)
+        self.shard.record(request, self._now_ns())
+        if request.header.api_key == API_VERSIONS:
+            self._note_software(request.connection, channel)
+        self._end_request(channel)
+
+    def _end_request(self, channel: Channel) -> None:
+        self.selector.end_request(channel)
+        if not self._reading:
+            self.selector.mute(channel)
+
+    def _note_software(self, context: ConnectionContext, channel: Channel) -> None:
+        """KIP-511: count the connection under the name and version that ApiVersions gave."""
+        key = (context.client_software_name, context.client_software_version)
+        if key != context.software_key:
+            self._forget_software(context)
+            context.software_key = key
+            self.software[key] = self.software.get(key, 0) + 1
+            channel.client_software_name, channel.client_software_version = key
+
+    def _forget_software(self, context: ConnectionContext) -> None:
+        key = context.software_key
+        if key is not None:
+            context.software_key = None
+            left = self.software[key] - 1
+            if left:
+                self.software[key] = left
+            else:
+                del self.software[key]
+
+    # ---- 6: disconnected -----------------------------------------------------------------------------------------
+
+    def process_disconnected(self) -> None:
+        """Connections that the selector closed (RP-17)."""
+        for channel, _ in self.selector.disconnected:
+            context = cast(ConnectionContext, channel.attachment)
+            try:
+                self._forget(context)
+            except Exception:
+                log.exception("an error after the end of %s", context.connection_id)
+
+    def _forget(self, context: ConnectionContext) -> None:
+        """A channel is gone: exactly once, give back its quota (RP-11) and finish its unsent response."""
+        if context.channel is None:
+            return
+        context.channel = None
+        self._quotas.release(self.listener.name, context.client_address)
+        self._forget_software(context)
+        response, context.in_flight = context.in_flight, None
+        if response is not None:
+            self.shard.record(response.request, self._now_ns())
+
+    def _close_connection(self, context: ConnectionContext) -> None:
+        channel = context.channel
+        if channel is not None:
+            try:
+                self.selector.close(channel)
+            finally:
+                self._forget(context)
+
+    def _channel_failed(self, context: ConnectionContext, what: str) -> None:
+        log.exception("closing %s because of an error while %s", context.connection_id, what)
+        try:
+            self._close_connection(context)
+        except Exception:
+            log.exception("an error while closing %s", context.connection_id)
+
+    # ---- 7: excess connections -----------------------------------------------------------------------------------
+
+    def close_excess_connections(self) -> None:
+        """One per turn, the one that matters least (RP-18)."""
+        if self._quotas.exceeded(self.listener.name):
+            channel = self.selector.lowest_priority_channel()
+            if channel is not None:
+                log.info("closing %s: the broker has more connections than max.connections", channel.id)
+                self._close_connection(cast(ConnectionContext, channel.attachment))
+
+    # ---- called by other threads ---------------------------------------------------------------------------------
+
+    def accept(self, sock: socket.socket, address: str) -> bool:
+        """The acceptor hands over a counted socket. False when the queue is full or the processor ends."""
+        with self._mailbox:
+            if len(self._new) >= NEW_CONNECTIONS or not self._accepting:
+                return False
+            self._new.append((sock, address))
+        self.selector.wakeup()
+        return True
+
+    def accept_waiting(self, sock: socket.socket, address: str, still_wanted: Callable[[], bool]) -> bool:
+        """As `accept`, but wait for room."""
+        with self._mailbox:
+            while len(self._new) >= NEW_CONNECTIONS:
+                if not self._accepting or not still_wanted():
+                    return False
+                self._mailbox.wait(ACCEPT_SLICE_SECONDS)
+        return self.accept(sock, address) or (self._accepting and self.accept_waiting(sock, address, still_wanted))
+
+    def enqueue_response(self, response: Response) -> None:
+        """Queue a response and wake the thread if it sleeps; many responses before it wakes cost one system call."""
+        with self._mailbox:
+            self._responses.append(response)
+            asleep, self._asleep = self._asleep, False
+        if asleep:
+            self.selector.wakeup()
+
+    def post_response(self, response: Response) -> bool:
+        """Queue only; True when somebody must call `wake` soon."""
+        with self._mailbox:
+            self._responses.append(response)
+            return self._asleep
+
+    def wake(self) -> None:
+        with self._mailbox:
+            asleep, self._asleep = self._asleep, False
+        if asleep:
+            self.selector.wakeup()
+
+    def wakeup(self) -> None:
+        self.selector.wakeup()
+
+    def stop_reading(self) -> None:
+        """From now on no further request is read; responses still go out (RP-3)."""
+        self._reading = False
+        self.selector.wakeup()
+
+    # ---- the end -------------------------------------------------------------------------------------------------
+
+    def on_stop(self) -> None:
+        """Flush what was answered, then close everything."""
+        self._reading = False
+        with self._mailbox:
+            self._accepting = False
+            waiting = list(self._new)
+            self._new.clear()
+            self._mailbox.notify_all()
+        for sock, address in waiting:
+            sock.close()
+            self._quotas.release(self.listener.name, address)
+        try:
+            self._flush()
+        finally:
+            for channel in (*self.selector.channels.values(), *self.selector.closing_channels.values()):
+                self._close_connection(cast(ConnectionContext, channel.attachment))
+            self.process_disconnected()
+            self.selector.close_all()
+            self._plane.request_metrics.retire(self.shard)
+
+    def _flush(self) -> None:
+        """Send the responses that are queued or half written, for a bounded time."""
+        deadline_ns = self._now_ns() + FLUSH_NS
+        self.process_new_responses()
+        while self.in_flight() and self._now_ns() < deadline_ns:
+            self.selector.poll(0.05)
+            self.process_completed_sends()
+            self.process_disconnected()
+            self.process_new_responses()
+
+    # ---- figures, from any thread --------------------------------------------------------------------------------
+
+    def in_flight(self) -> int:
+        """Responses that are partly written."""
+        return sum(channel.current_send is not None for channel in self.selector.channels.copy().values())
+
+    def response_queue_size(self) -> int:
+        return len(self._responses)
+
+    def connection_count(self) -> int:
+        return len(self.selector.channels) + len(self.selector.closing_channels)
+
+    def __repr__(self) -> str:
+        return (
+            f"<Processor {self.id} {self.listener.name} connections={self.connection_count()} "
+            f"responses={len(self._responses)} inline={self.inline_runs}>"
+        )

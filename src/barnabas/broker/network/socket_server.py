@@ -1,0 +1,289 @@
+"""The socket server: composes the request path of a broker (the picture at the top of the specification).
+
+Role:    per listener one acceptor and N processors; one request channel and handler pool for the data plane and, when
+         `control.plane.listener.name` is set, a second set for the control plane (RP-36). Starts, resizes and stops them.
+Thread:  `bind`, `start`, `shutdown` and the resizes from any one thread at a time.
+Lock:    `_lock` serialises start, resize and shutdown.
+
+Shutdown (RP-3): stop accepting, stop reading, drain the handlers, flush the responses, close.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import sys
+import threading
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from barnabas.broker.handlers import RequestHandlerPool
+from barnabas.broker.listeners import Listener
+from barnabas.broker.network.acceptor import Acceptor, SocketOptions
+from barnabas.broker.network.connection_quotas import DYNAMIC_KEYS, ConnectionQuotas
+from barnabas.broker.network.plane import CONTROL, DATA, Plane
+from barnabas.broker.network.processor import Processor
+from barnabas.broker.network.request_channel import RequestChannel, Schedule
+from barnabas.broker.network.throttling import ThrottledChannelReaper
+from barnabas.broker.request_metrics import RequestMetrics
+from barnabas.broker.settings import gil_enabled, inline_requests
+from barnabas.clock import Clock, SystemClock
+from barnabas.config import Config
+from barnabas.errors import BarnabasError
+from barnabas.net.deadlines import Deadlines
+from barnabas.net.memory_pool import MemoryPool, SimpleMemoryPool, UnlimitedMemoryPool
+from barnabas.threads import FatalHandler
+
+if TYPE_CHECKING:
+    from barnabas.broker.apis.table import ApiRow
+
+log = logging.getLogger(__name__)
+
+CONTROL_QUEUE = 20
+SWITCH_INTERVAL_SECONDS = 0.0005
+MS = 1_000_000
+
+
+class SocketServer:
+    """See the file header."""
+
+    def __init__(
+        self,
+        config: Config,
+        listeners: Iterable[Listener],
+        apis: Mapping[int, ApiRow],
+        *,
+        clock: Clock | None = None,
+        schedule: Schedule | None = None,
+        on_fatal: FatalHandler | None = None,
+    ) -> None:
+        self._config = config
+        self._clock = clock or SystemClock()
+        self._on_fatal = on_fatal
+        self._lock = threading.RLock()
+        self._ids = itertools.count()
+        self._started = False
+        self._stopped = False
+        self._reaper = ThrottledChannelReaper(self._clock, on_fatal) if schedule is None else None
+        self._schedule = schedule or self._throttle_end
+        self.quotas = ConnectionQuotas(config, self._clock)
+        self.request_metrics = RequestMetrics(config["barnabas.request.log.threshold.ms"])
+        self.memory_pool = _memory_pool(config["queued.max.request.bytes"])
+        self.data_plane = self._new_plane(DATA, config["queued.max.requests"], apis)
+        self.control_plane: Plane | None = None
+        self.pools: dict[str, RequestHandlerPool] = {}
+        self.acceptors: dict[str, Acceptor] = {}
+        control = (config["control.plane.listener.name"] or "").upper()
+        for listener in listeners:
+            if listener.name == control:
+                self.control_plane = self._new_plane(CONTROL, CONTROL_QUEUE, apis)
+            self._add_acceptor(listener)
+
+    def _throttle_end(self, delay_ms: int, callback: Any) -> None:
+        assert self._reaper is not None
+        self._reaper.schedule(delay_ms, callback)
+
+    def _new_plane(self, name: str, limit: int, apis: Mapping[int, ApiRow]) -> Plane:
+        config = self._config
+        data = name == DATA
+        return Plane(
+            RequestChannel(limit, clock=self._clock, schedule=self._schedule, eager=not gil_enabled()),
+            self.quotas,
+            self.request_metrics,
+            apis,
+            name,
+            config["node.id"],
+            self._clock,
+            # The control plane must not wait for memory that data requests hold.
+            self.memory_pool if data else UnlimitedMemoryPool(),
+            config["socket.request.max.bytes"],
+            config["connections.max.idle.ms"] * MS,
+            Deadlines(
+                first_frame_ns=config["barnabas.connection.first.request.ms"] * MS,
+                frame_ns=config["barnabas.request.read.ms"] * MS,
+                write_ns=config["barnabas.response.write.ms"] * MS,
+                authentication_ns=config["barnabas.connection.first.request.ms"] * MS,
+                failed_authentication_delay_ns=config["connection.failed.authentication.delay.ms"] * MS,
+            ),
+            inline_requests(config) and data,
+            on_fatal=self._on_fatal,
+        )
+
+    def _add_acceptor(self, listener: Listener) -> None:
+        config = self._config
+        options = SocketOptions(
+            config["socket.send.buffer.bytes"],
+            config["socket.receive.buffer.bytes"],
+            config["socket.listen.backlog.size"],
+        )
+        plane = self.plane_of(listener)
+        self.acceptors[listener.name] = Acceptor(
+            listener, self.quotas, options, self._clock, plane.name, self._on_fatal
+        )
+
+    def plane_of(self, listener: Listener) -> Plane:
+        control = (self._config["control.plane.listener.name"] or "").upper()
+        return self.control_plane if self.control_plane and listener.name == control else self.data_plane
+
+    @property
+    def planes(self) -> list[Plane]:
+        return [self.data_plane] if self.control_plane is None else [self.data_plane, self.control_plane]
+
+    # ---- start ---------------------------------------------------------------------------------------------------
+
+    def bind(self) -> dict[str, tuple[str, int]]:
+        """Open every listening socket; raises `BindFailed`. Listener name → (host, port), with the port that the system chose
+        for 0. Nobody can connect before `start`."""
+        with self._lock:
+            try:
+                return {name: (a.listener.host, a.open()) for name, a in self.acceptors.items()}
+            except BaseException:
+                self._close_acceptors()
+                raise
+
+    def start(self, services: Any) -> None:
+        """Start handlers, then processors, then acceptors: who takes is there before who gives."""
+        with self._lock:
+            if self._started or self._stopped:
+                raise BarnabasError("the socket server was started or stopped before")
+            self.bind()
+            self._started = True
+            try:
+                self._start(services)
+            except BaseException:
+                self.shutdown()
+                raise
+            self._follow_config()
+
+    def _start(self, services: Any) -> None:
+        if gil_enabled():
+            sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
+        if self._reaper is not None:
+            self._reaper.start()
+        for plane in self.planes:
+            plane.services = services
+            pool = RequestHandlerPool(plane.request_channel, services, self._clock, plane.name, self._on_fatal)
+            self.pools[plane.name] = pool
+            pool.start(self._config["num.io.threads"] if plane.name == DATA else 1)
+        for acceptor in self.acceptors.values():
+            self.quotas.add_listener(acceptor.listener.name)
+        for acceptor in self.acceptors.values():
+            data = self.plane_of(acceptor.listener) is self.data_plane
+            self._add_processors(acceptor, self._config["num.network.threads"] if data else 1)
+        for acceptor in self.acceptors.values():
+            acceptor.start()
+
+    def _add_processors(self, acceptor: Acceptor, count: int) -> None:
+        plane = self.plane_of(acceptor.listener)
+        for _ in range(count):
+            processor = Processor(next(self._ids), acceptor.listener, plane)
+            plane.request_channel.add_processor(processor)
+            processor.start()
+            acceptor.add_processor(processor)
+
+    # ---- changes at run time -------------------------------------------------------------------------------------
+
+    def _follow_config(self) -> None:
+        listener_keys = [
+            f"listener.name.{name.lower()}.{key}"
+            for name in self.acceptors
+            for key in ("max.connections", "max.connection.creation.rate")
+        ]
+        on_change = self._config.on_change
+        on_change((*DYNAMIC_KEYS, *listener_keys), self.quotas.configure)
+        on_change(("num.network.threads",), lambda config: self.resize_processors(config["num.network.threads"]))
+        on_change(("num.io.threads",), lambda config: self.resize_handlers(config["num.io.threads"]))
+        on_change(
+            ("barnabas.request.log.threshold.ms",),
+            lambda config: self.request_metrics.set_log_threshold(config["barnabas.request.log.threshold.ms"]),
+        )
+
+    def resize_processors(self, count: int) -> None:
+        """`num.network.threads` processors for each listener of the data plane (RP-8)."""
+        with self._lock:
+            if not self._started or self._stopped:
+                return
+            for acceptor in self.acceptors.values():
+                if self.plane_of(acceptor.listener) is not self.data_plane:
+                    continue
+                have = len(acceptor.processors)
+                self._add_processors(acceptor, max(0, count - have))
+                self._end_processors(acceptor.take_processors(max(0, have - count)), self.data_plane)
+            log.info("%d network threads for each listener", count)
+
+    def _end_processors(self, processors: list[Processor], plane: Plane) -> None:
+        for processor in processors:
+            processor.initiate_shutdown()
+        for processor in processors:
+            processor.await_shutdown()
+            plane.request_channel.remove_processor(processor.id)
+
+    def resize_handlers(self, count: int) -> None:
+        """`num.io.threads` handlers for the data plane (RP-35)."""
+        with self._lock:
+            if self._started and not self._stopped:
+                self.pools[DATA].resize(count)
+                log.info("%d request handlers", count)
+
+    # ---- stop ----------------------------------------------------------------------------------------------------
+
+    def stop_accepting(self) -> None:
+        """No further connection."""
+        for acceptor in self.acceptors.values():
+            acceptor.initiate_shutdown()
+        for acceptor in self.acceptors.values():
+            acceptor.await_shutdown()
+
+    def shutdown(self, timeout: float = 30.0) -> bool:
+        """See the file header. False when something was still busy after `timeout` seconds."""
+        with self._lock:
+            if self._stopped:
+                return True
+            self._stopped = True
+            if not self._started:
+                self._close_acceptors()
+                return True
+            self.stop_accepting()
+            for processor in self.processors:
+                processor.stop_reading()
+            ended = [pool.shutdown(timeout) for pool in self.pools.values()]
+            if self._reaper is not None:
+                self._reaper.shutdown()
+            for plane in self.planes:
+                plane.request_channel.close()
+            for acceptor in self.acceptors.values():
+                self._end_processors(acceptor.processors, self.plane_of(acceptor.listener))
+                self.quotas.remove_listener(acceptor.listener.name)
+            self._close_acceptors()
+            return all(ended)
+
+    def _close_acceptors(self) -> None:
+        for acceptor in self.acceptors.values():
+            if not acceptor.is_alive():
+                acceptor.close()
+
+    # ---- figures -------------------------------------------------------------------------------------------------
+
+    @property
+    def processors(self) -> list[Processor]:
+        return [processor for acceptor in self.acceptors.values() for processor in acceptor.processors]
+
+    @property
+    def ports(self) -> dict[str, int]:
+        return {name: acceptor.port for name, acceptor in self.acceptors.items()}
+
+    def connection_count(self, listener: str | None = None) -> int:
+        """Open connections, as the processors have them."""
+        return sum(p.connection_count() for p in self.processors if listener in (None, p.listener.name))
+
+    def network_idle_share(self) -> float:
+        """NetworkProcessorAvgIdlePercent, 0 to 1."""
+        processors = self.processors
+        return sum(p.idle.share() for p in processors) / len(processors) if processors else 1.0
+
+    def __repr__(self) -> str:
+        return f"<SocketServer {', '.join(repr(acceptor) for acceptor in self.acceptors.values())}>"
+
+
+def _memory_pool(size: int) -> MemoryPool:
+    return SimpleMemoryPool(size) if size > 0 else UnlimitedMemoryPool()
