@@ -7,8 +7,12 @@ venv=$2
 
 if [ ! -x "$venv/bin/python" ]; then
   if [ -z "$python" ]; then
-    echo "please install Python 3.11 or newer with venv (Debian and Ubuntu: sudo apt-get install python3 python3-venv)" >&2
-    exit 1
+    "$(dirname "$0")/system_packages.sh" python3-venv
+    python=python3
+    "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || {
+      echo "please install Python 3.11 or newer; $("$python" --version) is what the system has" >&2
+      exit 1
+    }
   fi
   echo "making $venv with $($python --version)"
   "$python" -m venv "$venv"

@@ -1,7 +1,15 @@
 #!/usr/bin/env bash
 # Makes sure that the named programs are there: installs what is missing through apt-get when that needs no password,
-# otherwise says in one line what to install. Usage: tools/system_packages.sh PROGRAM...   (java, mvn, kcat, cc)
+# otherwise says in one line what to install. Usage: tools/system_packages.sh PROGRAM...   (java, mvn, kcat, cc, python3-venv)
 set -euo pipefail
+
+# python3-venv is no program: Debian cuts the modules venv and ensurepip out of python3.
+have() {
+  case "$1" in
+    python3-venv) python3 -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 ;;
+    *) command -v "$1" >/dev/null 2>&1 ;;
+  esac
+}
 
 package_of() {
   case "$1" in
@@ -9,6 +17,7 @@ package_of() {
     mvn) echo "maven" ;;
     kcat) echo "kcat" ;;
     cc) echo "gcc libc6-dev" ;;
+    python3-venv) echo "python3 python3-venv" ;;
     *) echo "$1" ;;
   esac
 }
@@ -16,7 +25,7 @@ package_of() {
 missing=()
 packages=()
 for program in "$@"; do
-  if ! command -v "$program" >/dev/null 2>&1; then
+  if ! have "$program"; then
     missing+=("$program")
     read -r -a names <<<"$(package_of "$program")"
     packages+=("${names[@]}")
