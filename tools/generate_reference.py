@@ -18,7 +18,7 @@ from barnabas.errors import ErrorCode
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "docs" / "reference"
-HEADING = re.compile(r"^\w+ \(key \d+\), versions? [\d-]+[.:,]? ?")
+HEADING = re.compile(r"^\w+ \(key \d+\), versions? [\d-]+( \([^)]*\))?[.:]?\s*")
 NOTE = "Written by `make reference` from the rows in `{source}`; do not edit.\n"
 
 # The same page must come out of every build of Python, so defaults that depend on the build are described, not computed.
@@ -102,10 +102,12 @@ def errors_page() -> str:
 
 
 def summary_of(module: str) -> str:
-    """The first line of an API file's docstring, read without importing it, less the key and versions that it begins with."""
+    """What an API file says of itself, read without importing it: its first line, less the key and versions that it begins with;
+    when nothing more stands there, the first sentence below it."""
     path = ROOT / "src" / Path(*table.PACKAGE.split(".")) / f"{module}.py"
-    text = ast.get_docstring(ast.parse(path.read_text())) or ""
-    return HEADING.sub("", text.splitlines()[0]) if text else ""
+    head, _, rest = (ast.get_docstring(ast.parse(path.read_text())) or "").partition("\n\n")
+    sentence = " ".join(rest.partition("\n\n")[0].split()).partition(". ")[0]
+    return (HEADING.sub("", head) or sentence).rstrip(".")
 
 
 def apis_page() -> str:
