@@ -30,12 +30,14 @@ Handler = Callable[["Request", "BrokerServices"], Any]
 ErrorResponse = Callable[[Any, int, "KafkaError"], Any]
 
 PACKAGE = "barnabas.broker.apis"
+CHARGED_BY_HANDLER = ("produce", "fetch")
+"""They charge bytes and time to the client's quotas themselves; for the others the row charges the time (RP-39)."""
 
 
 class ApiRow:
     """One API: its key, the versions served, the module that serves it, and whether it can never block."""
 
-    __slots__ = ("key", "module", "min_version", "max_version", "inline", "advertised_min", "handle", "error_response")
+    __slots__ = ("advertised_min", "error_response", "handle", "inline", "key", "max_version", "min_version", "module")
 
     handle: Handler
     error_response: ErrorResponse
@@ -64,7 +66,7 @@ class ApiRow:
         """Import the module and put its functions in place of the loaders."""
         module = importlib.import_module(f"{PACKAGE}.{self.module}")
         self.error_response = module.error_response
-        self.handle = module.handle
+        self.handle = module.handle if self.module in CHARGED_BY_HANDLER else _charging_time(module.handle)
         return module
 
     def _first_handle(self, request: Request, broker: BrokerServices) -> Any:
@@ -77,6 +79,16 @@ class ApiRow:
 
     def __repr__(self) -> str:
         return f"ApiRow({self.key}, {self.module!r}, v{self.min_version}-{self.max_version}, inline={self.inline})"
+
+
+def _charging_time(handle: Handler) -> Handler:
+    def charged(request: Request, broker: BrokerServices) -> Any:
+        message = handle(request, broker)
+        if message is not None and broker.quotas.enabled:
+            broker.quotas.charge_other(request, message)
+        return message
+
+    return charged
 
 
 # Versions are those of Apache Kafka 4.3 (clients infer the release from the combination, so they stay coherent).
