@@ -9,9 +9,10 @@ from collections.abc import Iterator
 import pytest
 
 from barnabas.broker import metrics_http
-from barnabas.broker.metrics_http import MAX_CONNECTIONS, MAX_HEAD_BYTES, MetricsServer
+from barnabas.broker.metrics_http import MAX_CONNECTIONS, MAX_HEAD_BYTES, MetricsServer, metrics_address
+from barnabas.broker.settings import broker_config
 from barnabas.clock import ManualClock
-from barnabas.threads import ThreadFailedToStart
+from barnabas.errors import ConfigError
 from tests.waiting import wait_until
 
 
@@ -147,9 +148,27 @@ def test_more_scrapes_than_places_wait_and_are_served(server: MetricsServer, clo
 def test_a_port_that_is_taken_is_reported_to_the_starter(server: MetricsServer) -> None:
     """RP-1: a thread that cannot start says so to whoever starts it."""
     second = MetricsServer(lambda: "", lambda: True, ("127.0.0.1", server.port))
-    with pytest.raises(ThreadFailedToStart) as failed:
+    with pytest.raises(ConfigError, match=rf"barnabas.metrics.listener.*{server.port}.*in use"):
         second.start()
-    assert isinstance(failed.value.__cause__, OSError)
+
+
+def test_a_host_that_is_not_ours_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"192\.0\.2\.1:0.*cannot be listened on"):
+        MetricsServer(lambda: "", lambda: True, ("192.0.2.1", 0)).start()
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [("127.0.0.1:9404", ("127.0.0.1", 9404)), (":1", ("", 1)), ("[::1]:0", ("::1", 0)), ("", None)],
+)
+def test_the_address_is_read_from_the_setting(text: str, address: tuple[str, int] | None) -> None:
+    assert metrics_address(broker_config({"barnabas.metrics.listener": text})) == address
+
+
+@pytest.mark.parametrize("text", ["9404", "host:", "host:many", "host:70000"])
+def test_an_address_that_makes_no_sense_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="must be host:port"):
+        metrics_address(broker_config({"barnabas.metrics.listener": text}))
 
 
 def test_shutdown_closes_open_connections(server: MetricsServer) -> None:

@@ -10,12 +10,16 @@ Thread: everything but `port` and the life cycle runs on the thread `barnabas-me
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import selectors
 import socket
 from collections.abc import Callable
 
+from barnabas.broker.listeners import join_address
 from barnabas.clock import Clock, SystemClock
+from barnabas.config import Config
+from barnabas.errors import ConfigError
 from barnabas.threads import ServerThread
 
 log = logging.getLogger(__name__)
@@ -25,6 +29,7 @@ MAX_HEAD_BYTES = 8192
 DEADLINE_NS = 10_000_000_000
 POLL_SECONDS = 0.5
 BACKLOG = 16
+MAX_PORT = 65535
 
 TEXT = "text/plain; charset=utf-8"
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
@@ -39,8 +44,36 @@ REASONS = {
     503: "Service Unavailable",
 }
 
+SETTING = "barnabas.metrics.listener"
+
 Page = Callable[[], tuple[int, str, str]]
 """What a path answers: status, content type, text."""
+
+
+def metrics_address(config: Config) -> tuple[str, int] | None:
+    """Host and port of the page from the settings; None when it is switched off."""
+    text: str = config[SETTING] or ""
+    if not text:
+        return None
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > MAX_PORT:
+        raise ConfigError(SETTING, text, "must be host:port, or empty for no metrics page")
+    return host.strip("[]"), int(port)
+
+
+def _listen(address: tuple[str, int]) -> socket.socket:
+    host, port = address
+    found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    family, _, _, _, resolved = found[0]
+    listener = socket.create_server((str(resolved[0]), port), family=family, backlog=BACKLOG)
+    listener.setblocking(False)
+    return listener
+
+
+def _why(error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return "the port is in use by another process; 0 takes a free one, an empty value switches the page off"
+    return f"cannot be listened on: {error.strerror or error}"
 
 
 class _Connection:
@@ -81,21 +114,29 @@ class MetricsServer(ServerThread):
 
     @property
     def port(self) -> int:
-        """The port that is bound, also when 0 was asked for; valid after `start()`."""
+        """The port that is bound, also when 0 was asked for; valid between `start()` and `shutdown()`."""
         return int(self._listener.getsockname()[1])
 
+    @property
+    def address(self) -> str:
+        """`host:port` for people."""
+        return join_address(self._address[0] or "localhost", self.port)
+
     # Life cycle
+
+    def start(self, timeout: float = 30.0) -> None:
+        """Bind on the caller's thread, so that it gets the `ConfigError` for an address that cannot be used; then start."""
+        try:
+            self._listener = _listen(self._address)
+        except OSError as error:
+            self.on_stop()
+            raise ConfigError(SETTING, join_address(*self._address), _why(error)) from error
+        super().start(timeout)
 
     def on_start(self) -> None:
         self._selector = selectors.DefaultSelector()
         self._wake_out.setblocking(False)
         self._selector.register(self._wake_out, selectors.EVENT_READ)
-        host, port = self._address
-        family, _, _, _, address = socket.getaddrinfo(
-            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        self._listener = socket.create_server(address[:2], family=family, backlog=BACKLOG)
-        self._listener.setblocking(False)
         self._accept_while_there_is_room()
 
     def wakeup(self) -> None:
