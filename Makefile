@@ -31,6 +31,7 @@ demo: $(STAMP) ## start a broker, write and read a million records with real cli
 
 test: $(STAMP) ## run the whole test suite
 	@tools/system_packages.sh kcat java mvn || echo "tests that need a missing program are left out and say so"
+	@$(BIN)/python -m bench.peers --optional
 	@$(PYTEST) -n $(WORKERS) -m "not serial" -q
 	@$(PYTEST) -m serial -q
 
