@@ -16,11 +16,13 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import click
+import psutil
 from rich.console import Console
+from rich.status import Status
 from rich.table import Table
 
 from bench.brokers import KAFKA, OURS, BrokerFailed, Kind, our_command
@@ -32,6 +34,7 @@ from bench.workloads import WORKLOADS, Session, WorkFailed
 
 FAILURES = (BrokerFailed, GeneratorFailed, ToolFailed, WorkFailed)
 DESCRIPTORS = 16_384
+CALM_SHARE = 0.15
 
 
 @dataclass(slots=True)
@@ -58,8 +61,10 @@ class Harness:
     rounds: int
     scale: float
     directory: Path
+    calm_seconds: float
     figures: Figures = field(default_factory=Figures)
     failures: dict[str, str] = field(default_factory=dict)
+    disturbed: list[str] = field(default_factory=list)
 
     def run(self, groups: tuple[str, ...]) -> None:
         for turn in range(self.rounds):
@@ -72,6 +77,7 @@ class Harness:
         kind = self.kinds[side]
         label = f"round {turn + 1}/{self.rounds}  {kind.name:<8}"
         with self.console.status(f"{label}  {group}") as status:
+            self.await_calm(label, group, status)
 
             def record(name: str, value: float) -> None:
                 self.figures.add(name, side, turn, value)
@@ -81,13 +87,24 @@ class Harness:
 
             wanted = frozenset(row.name for row in self.rows)
             session = Session(
-                side, kind, self.directory, wanted, self.scale, record, lambda text: status.update(f"{label}  {text}")
+                kind, self.directory, wanted, self.scale, record, lambda text: status.update(f"{label}  {text}")
             )
             try:
                 WORKLOADS[group](session)
             except FAILURES as error:
                 self.failures[f"{group}, {kind.name}, round {turn + 1}"] = str(error)
                 self.console.print(f"[red]{label}  {group} failed:[/] {error}", markup=True, highlight=False)
+
+    def await_calm(self, label: str, group: str, status: Status) -> None:
+        """Nothing of ours runs now: a busy processor is someone else's work, and a figure taken beside it is noted as such."""
+        deadline = time.monotonic() + self.calm_seconds
+        busy = psutil.cpu_percent(1.0) / 100
+        while busy > CALM_SHARE and time.monotonic() < deadline:
+            status.update(f"{label}  {group}: waiting for a calm machine (others take {busy:.0%})")
+            busy = psutil.cpu_percent(1.0) / 100
+        if busy > CALM_SHARE:
+            self.disturbed.append(f"{group}, {label}")
+            self.console.print(f"[yellow]{label}  {group}: other processes take {busy:.0%} of this machine[/]")
 
     def verdicts(self) -> list[Verdict]:
         found = []
@@ -158,7 +175,10 @@ def as_json(harness: Harness, verdicts: list[Verdict]) -> str:
         "machine": machine,
         "rounds": harness.rounds,
     }
-    return json.dumps({**document, "rows": summary, "figures": raw, "failures": harness.failures}, indent=2)
+    return json.dumps(
+        {**document, "rows": summary, "figures": raw, "failures": harness.failures, "disturbed": harness.disturbed},
+        indent=2,
+    )
 
 
 def raise_descriptor_limit() -> None:
@@ -172,7 +192,9 @@ def raise_descriptor_limit() -> None:
 
 def kinds_of(ours: str, without_kafka: bool) -> dict[Side, Kind]:
     """`ours` is "" for this work tree, "kafka" for Kafka on both sides, or the command that starts another build of ours."""
-    mine = Kind("Kafka A", KAFKA.command) if ours == "kafka" else Kind("Barnabas", our_command(ours)) if ours else OURS
+    mine = replace(OURS, command=our_command(ours)) if ours else OURS
+    if ours == "kafka":
+        mine = replace(KAFKA, name="Kafka A")
     return {Side.OURS: mine} if without_kafka else {Side.OURS: mine, Side.KAFKA: KAFKA}
 
 
@@ -184,6 +206,9 @@ def kinds_of(ours: str, without_kafka: bool) -> dict[Side, Kind]:
 )
 @click.option("--ours", default="", help="'kafka', or a command that takes our broker's options")
 @click.option("--without-kafka", is_flag=True, help="measure our side alone (rows with a ratio then miss their bound)")
+@click.option(
+    "--wait-calm", default=0.0, metavar="SECONDS", help="wait this long before each group for other work to cease"
+)
 @click.option("--scale", default=1.0, show_default=True, help="share of the full work, for a quick look")
 @click.option(
     "--work-dir",
@@ -205,7 +230,15 @@ def main(only: tuple[str, ...], rounds: int, json_file: Path | None, **options: 
     kinds = kinds_of(str(options["ours"]), bool(options["without_kafka"]))
     parent = options["work_dir"]
     with tempfile.TemporaryDirectory(prefix="barnabas-bench-", dir=str(parent) if parent else None) as directory:
-        harness = Harness(console, kinds, selected_rows(only), rounds, float(str(options["scale"])), Path(directory))
+        harness = Harness(
+            console,
+            kinds,
+            selected_rows(only),
+            rounds,
+            float(str(options["scale"])),
+            Path(directory),
+            float(str(options["wait_calm"])),
+        )
         try:
             harness.run(groups)
         except KeyboardInterrupt:

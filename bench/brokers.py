@@ -55,6 +55,8 @@ class Kind:
 
     name: str
     command: Callable[[Place, Mapping[str, str]], list[str]]
+    durable: Mapping[str, str]
+    """The settings with which an acknowledged record is on the disk."""
     start_seconds: float = 60
 
 
@@ -116,8 +118,8 @@ def kafka_command(place: Place, settings: Mapping[str, str]) -> list[str]:
     return java_command("kafka.Kafka", str(file), options=tuple(shlex.split(KAFKA_JVM)))
 
 
-OURS = Kind("Barnabas", barnabas_command)
-KAFKA = Kind("Kafka", kafka_command)
+OURS = Kind("Barnabas", barnabas_command, {"log.flush.acks.all": "true"})
+KAFKA = Kind("Kafka", kafka_command, {"log.flush.interval.messages": "1"})
 
 
 def answers_api_versions(port: int, timeout: float = 1.0) -> bool:

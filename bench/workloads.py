@@ -22,7 +22,6 @@ from confluent_kafka.cimpl import NewTopic
 from bench import generators
 from bench.brokers import BrokerProcess, Kind
 from bench.peers.tools import ProducerRun, producer_performance
-from bench.rows import Side
 
 MEGABYTE = 1e6
 RR_SECONDS = 5.0
@@ -31,7 +30,6 @@ SETTLE_SECONDS = 3.0
 STARTS_PER_ROUND = 3
 IDLE_CONNECTIONS = 10_000
 LARGE_BATCHES = ("batch.size=262144", "linger.ms=10")
-DURABLE = {Side.OURS: {"log.flush.acks.all": "true"}, Side.KAFKA: {"log.flush.interval.messages": "1"}}
 THREADS = {"num.network.threads": "3", "num.io.threads": "8"}
 
 
@@ -43,7 +41,6 @@ class WorkFailed(Exception):
 class Session:
     """One side in one round of one group. `record` and `step` are the harness's: a figure, and what goes on now."""
 
-    side: Side
     kind: Kind
     directory: Path
     wanted: frozenset[str]
@@ -136,7 +133,7 @@ def produce(session: Session) -> None:
 
 
 def durable(session: Session) -> None:
-    produce_rows(session, "durable", DURABLE[session.side])
+    produce_rows(session, "durable", session.kind.durable)
 
 
 def fetch(session: Session) -> None:

@@ -1,0 +1,42 @@
+"""A broker in a process of its own, as a user starts it, for the tests with whole clients and with Kafka's own tools.
+
+`BARNABAS_TEST_AGAINST=kafka` runs the same tests against Apache Kafka: what a test demands of us must hold there too.
+Runs in the test's thread. At the end the broker must stop in order, with exit code 0 and without an error in its log.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from bench.brokers import KAFKA, OURS, BrokerProcess, Kind
+from bench.workloads import create_topic
+
+AGAINST_KAFKA = os.environ.get("BARNABAS_TEST_AGAINST") == "kafka"
+KAFKA_EXIT_CODE = 128 + 15
+
+
+def kind_under_test() -> Kind:
+    return KAFKA if AGAINST_KAFKA else OURS
+
+
+@contextmanager
+def live_broker(settings: Mapping[str, str] | None = None) -> Iterator[BrokerProcess]:
+    with BrokerProcess(kind_under_test(), settings or {}) as broker:
+        yield broker
+        code = broker.stop()
+        assert code == (KAFKA_EXIT_CODE if AGAINST_KAFKA else 0), f"exit code {code}:\n{broker.log_tail(40)}"
+        # Kafka itself logs an error whenever a topic grows, so its log is not looked at.
+        assert AGAINST_KAFKA or not (errors := error_lines(broker)), f"the broker's log has errors: {errors}"
+
+
+def error_lines(broker: BrokerProcess) -> list[str]:
+    """What no well-behaved client may cause: errors and tracebacks in the broker's log."""
+    lines = broker.log_file.read_text(errors="replace").splitlines()
+    return [line for line in lines if " ERROR " in line or " CRITICAL " in line or line.startswith("Traceback")]
+
+
+def fresh_topic(broker: BrokerProcess, partitions: int = 1) -> str:
+    return create_topic(broker.bootstrap, f"topic-{uuid.uuid4().hex[:12]}", partitions)
