@@ -31,7 +31,6 @@ def test_request_and_response_agree_on_their_versions() -> None:
 
 
 def test_flexible_versions_have_the_newer_headers_except_the_api_versions_response() -> None:
-    """RP-28."""
     for key, api in APIS.items():
         for version in range(api.min_version, api.max_version + 1):
             flexible = version >= SPECIFIED[key][2]

@@ -119,7 +119,7 @@ def test_produce_response_version_7_has_the_bytes_of_the_protocol_description() 
 
 
 def test_the_first_frame_of_a_java_client_is_read() -> None:
-    """RP-28: ApiVersions version 3 with header version 2."""
+    """ApiVersions version 3 with header version 2."""
     frame = b"\x00\x12\x00\x03\x00\x00\x00\x01\x00\x05admin\x00" + b"\x12apache-kafka-java\x064.3.1\x00"
     header = parse_request_header(frame)
     request = decode_request(header.api_key, header.api_version, frame, header.body_offset)

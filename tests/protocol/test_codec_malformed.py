@@ -1,4 +1,7 @@
-"""Whatever a peer sends, decoding gives a message or MalformedRequest, and costs memory in proportion to the bytes (RP-29)."""
+"""Whatever a peer sends, decoding gives a message or MalformedRequest, and costs memory in proportion to the bytes.
+
+This is the codec's share of RP-29; naming the connection and closing it is the processor's.
+"""
 
 from __future__ import annotations
 
@@ -109,6 +112,20 @@ def test_a_huge_length_at_any_place_costs_less_than_a_mebibyte(cls: type[Message
         for position in range(len(data)):
             for bomb in (HUGE_INT32, HUGE_VARINT):
                 decodes_or_refuses(case, data[:position] + bomb + data[position + len(bomb) :])
+        assert tracemalloc.get_traced_memory()[1] < MIB
+    finally:
+        tracemalloc.stop()
+
+
+def test_millions_of_tiny_elements_are_refused_although_every_length_is_honest() -> None:
+    """Two million empty topics of three bytes each would take a quarter of a gigabyte."""
+    count = 1 << 21
+    body = b"\0" * 7 + b"\x81\x80\x80\x01" + b"\x01\x01\x00" * count + b"\0"
+    decode_request(0, 9, b"\0" * 7 + b"\x02\x01\x01\x00\0", 0)
+    tracemalloc.start()
+    try:
+        with pytest.raises(MalformedRequest, match=f"topic_data has length {count}"):
+            decode_request(0, 9, body, 0)
         assert tracemalloc.get_traced_memory()[1] < MIB
     finally:
         tracemalloc.stop()

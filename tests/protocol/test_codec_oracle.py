@@ -77,7 +77,7 @@ def test_a_message_with_every_field_set_survives_the_round_trip(case: Case) -> N
 
 @all_cases
 def test_a_default_message_is_the_same_on_both_sides(case: Case) -> None:
-    """RP-29's counterpart on the way out: what we leave out has Kafka's default."""
+    """What we leave out has Kafka's default."""
     version, cls = case[1], case[2]
     message = cls()
     data = b"".join(encode_request(message, version))  # type: ignore[arg-type]

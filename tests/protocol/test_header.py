@@ -1,4 +1,4 @@
-"""Request and response headers (RP-28), against kio and against damaged bytes."""
+"""Request and response headers, against kio and against damaged bytes."""
 
 from __future__ import annotations
 

@@ -25,6 +25,11 @@ from barnabas.protocol.wire import (
     skip_tags,
 )
 
+# A list element of three bytes becomes an object of some 120: a frame of the largest allowed size could take gigabytes
+# although every length in it is honest. No real request comes near a million elements; a response of a big cluster may.
+MAX_REQUEST_ELEMENTS = 1 << 20
+MAX_RESPONSE_ELEMENTS = 1 << 24
+
 _RUNTIME = {
     "new": object.__new__,
     "cached_uuid": cached_uuid,
@@ -55,6 +60,9 @@ class _Decoder:
         out.constants.update(_RUNTIME)
         with out.block("def decode(b, o):"):
             out.emit("end = len(b)")
+            if _has_list(cls, out.version):
+                request = cls.schema.name.endswith("Request")
+                out.emit(f"left = {MAX_REQUEST_ELEMENTS if request else MAX_RESPONSE_ELEMENTS}")
             self._struct(cls, "m")
             self._flush()
             with out.block("if o != end:"):
@@ -162,7 +170,8 @@ class _Decoder:
     def _elements(self, spec: FieldSpec, size: str, target: str) -> None:
         out, kind = self._out, spec.kind
         smallest = minimum_size(kind, out.version, out.flexible)
-        with out.block(f"if not 0 <= {size} * {smallest} <= end - o:"):
+        out.emit(f"left -= {size}")
+        with out.block(f"if not 0 <= {size} * {smallest} <= end - o or left < 0:"):
             out.emit(f'malformed("{spec.name}", {size}, end - o)')
         if isinstance(kind, Primitive) and kind.code and kind.name != "UUID":
             out.constants["unpack_from"] = _unpack_from
@@ -222,6 +231,10 @@ class _Decoder:
                 out.emit(f"o = {stop}")
             with out.block(f"if o != {stop}:"):
                 out.emit(f'malformed(f"tagged field {{{tag}}}", {stop} - o, end - o)')
+
+
+def _has_list(cls: type[Message], version: int) -> bool:
+    return any(spec.is_array for spec in cls.schema.fields if version in spec.versions)
 
 
 def _element_of(spec: FieldSpec) -> FieldSpec:
