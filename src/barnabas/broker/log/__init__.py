@@ -3,15 +3,15 @@
 The public face, for the APIs and the server:
 
     LogManager(settings: LogManagerSettings, clock: Clock, files: FileSystem | None = None)
-        startup(partitions: Mapping[tuple[str, int], PartitionSpec] | None = None)   PartitionSpec(topic_id, config)
+        startup(partitions: Mapping[tuple[str, int], PartitionSpec] | None = None)   PartitionSpec(topic_id, config: LogConfig)
         shutdown(timeout=30.0)
         get(topic, partition) -> PartitionLog | None
         create(topic, partition, topic_id: uuid.UUID, config: LogConfig | None = None) -> PartitionLog
         delete(topic, partition) -> None                 rename to <name>.<uuid>-delete now, remove in the background
         logs() -> list[PartitionLog]
         describe_dirs() -> list[LogDirDescription]
-        update_defaults(config: LogConfig)
         flush_stats: FlushStats                          .count, .histogram (ns)
+        flusher.interval_ms                              may be set while running (log.flush.interval.ms)
 
     PartitionLog                                         topic, partition, topic_id, config, log_dir (path)
         append(records: memoryview, leader_epoch: int = 0, origin: AppendOrigin = CLIENT) -> AppendResult; raises KafkaError

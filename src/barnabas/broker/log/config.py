@@ -58,9 +58,7 @@ class LogConfig:
         """From a topic's settings by Kafka's names; text or typed values, keys that are missing keep the default."""
         kinds = {field.name: type(field.default) for field in fields(cls)}
         given = {
-            name: _typed(kinds[name], values[key])
-            for name, key in _TOPIC_KEYS.items()
-            if values.get(key) is not None
+            name: _typed(kinds[name], values[key]) for name, key in _TOPIC_KEYS.items() if values.get(key) is not None
         }
         return cls(**given)
 

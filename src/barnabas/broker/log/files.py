@@ -1,0 +1,186 @@
+"""Every file call of the log goes through here, so that tests can inject each disk fault.
+
+Role: `OpenFile` owns one descriptor; `FileSystem` opens, lists, renames and syncs.
+Thread: any; the calls themselves are safe, who may write a file is decided by the log's lock. Lock: none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Sequence
+
+from barnabas.records.batch import Buffer
+
+
+class OpenFile:
+    """A descriptor with an owner: closed by `close()`, or when the last reference goes.
+
+    The second way is on purpose. A response may still send a region of a segment that retention deletes: the response holds the
+    file, the log forgets it, and the descriptor is closed when the response is done.
+    """
+
+    __slots__ = ("__weakref__", "_fd", "path")
+
+    def __init__(self, fd: int, path: str) -> None:
+        self._fd = fd
+        self.path = path
+
+    def fileno(self) -> int:
+        return self._fd
+
+    @property
+    def closed(self) -> bool:
+        return self._fd < 0
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def __enter__(self) -> OpenFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"OpenFile({self.path!r}, fd={self._fd})"
+
+
+class FileSystem:
+    """The operating system's files. Subclasses in tests make calls fail, write short or forget what was not synced."""
+
+    # Data of open files.
+
+    def open(self, path: str, create: bool = False) -> OpenFile:
+        """Open for reading and writing."""
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        return OpenFile(os.open(path, flags, 0o644), path)
+
+    def open_read_only(self, path: str) -> OpenFile:
+        return OpenFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC), path)
+
+    def pwritev(self, fd: int, buffers: Sequence[Buffer], position: int) -> int:
+        return os.pwritev(fd, buffers, position)
+
+    def pread(self, fd: int, length: int, position: int) -> bytes:
+        return os.pread(fd, length, position)
+
+    def truncate(self, fd: int, size: int) -> None:
+        os.ftruncate(fd, size)
+
+    def size(self, fd: int) -> int:
+        return os.fstat(fd).st_size
+
+    def sync(self, fd: int) -> None:
+        """Data, and the metadata that reading the data needs, to the disk."""
+        os.fdatasync(fd)
+
+    # Names.
+
+    def make_directory(self, path: str) -> None:
+        os.makedirs(path, exist_ok=True)
+
+    def sync_directory(self, path: str) -> None:
+        """Make created, renamed and removed names in a directory durable."""
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def list_directory(self, path: str) -> list[str]:
+        return os.listdir(path)
+
+    def list_sizes(self, path: str, suffix: str) -> tuple[list[str], dict[str, int]]:
+        """All names of a directory, and the sizes of those with a suffix; one pass, for a quick start."""
+        names: list[str] = []
+        sizes: dict[str, int] = {}
+        with os.scandir(path) as entries:
+            for entry in entries:
+                names.append(entry.name)
+                if entry.name.endswith(suffix):
+                    sizes[entry.name] = entry.stat().st_size
+        return names, sizes
+
+    def is_directory(self, path: str) -> bool:
+        return os.path.isdir(path)
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def rename(self, old: str, new: str) -> None:
+        os.rename(old, new)
+
+    def remove(self, path: str) -> None:
+        """Remove a file; one that is not there is no error."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+
+    def remove_directory(self, path: str) -> None:
+        os.rmdir(path)
+
+    def modified_ms(self, path: str) -> int:
+        return os.stat(path).st_mtime_ns // 1_000_000
+
+    def space(self, path: str) -> tuple[int, int]:
+        """(total, usable) bytes of the file system."""
+        stats = os.statvfs(path)
+        return stats.f_blocks * stats.f_frsize, stats.f_bavail * stats.f_frsize
+
+    # Small files, whole.
+
+    def read_file(self, path: str) -> bytes:
+        with self.open_read_only(path) as file:
+            parts = []
+            position = 0
+            while part := self.pread(file.fileno(), 1 << 20, position):
+                parts.append(part)
+                position += len(part)
+            return b"".join(parts)
+
+    def write_file(self, path: str, data: bytes, sync: bool = True) -> None:
+        """Write a file as a whole, in place."""
+        with self.open(path, create=True) as file:
+            fd = file.fileno()
+            self.write_fully(fd, data, 0)
+            self.truncate(fd, len(data))
+            if sync:
+                self.sync(fd)
+
+    def replace_file(self, path: str, data: bytes) -> None:
+        """Write a file so that after a crash either the old or the new content is there, whole."""
+        temporary = path + ".tmp"
+        self.write_file(temporary, data)
+        self.rename(temporary, path)
+        self.sync_directory(os.path.dirname(path))
+
+    def write_fully(self, fd: int, data: bytes, position: int) -> None:
+        """Write all bytes, going on after a short write; a write of nothing at all is an error."""
+        view = memoryview(data)
+        while view:
+            written = self.pwritev(fd, [view], position)
+            if written <= 0:
+                raise OSError(f"wrote {written} of {len(view)} bytes")
+            view = view[written:]
+            position += written
+
+    def lock(self, file: OpenFile) -> bool:
+        """Take the lock of a lock file; False when another open file has it. Ends with the process.
+
+        Two kinds: `flock` also keeps a second broker of this process out, `lockf` is the one that Apache Kafka takes.
+        """
+        try:
+            fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.lockf(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        return True
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"

@@ -1,0 +1,131 @@
+"""The housekeeper: retention, checkpoints, expiry of producers, and the removal of what was deleted.
+
+Role: everything about the logs that nobody waits for. Each turn does a bounded amount of work.
+Thread: its own, `barnabas-log-housekeeper`; `discard_*` from any thread. Lock: `_garbage_lock` guards what is to be removed.
+
+Compaction will be a task of its own beside these.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from barnabas.broker.log.config import LogManagerSettings
+from barnabas.broker.log.files import FileSystem
+from barnabas.broker.log.producer_state import SNAPSHOT_SUFFIX
+from barnabas.broker.log.segment import Segment, segment_name
+from barnabas.clock import Clock
+from barnabas.threads import ServerThread
+
+if TYPE_CHECKING:
+    from barnabas.broker.log.log_dir import LogDir
+    from barnabas.broker.log.partition_log import PartitionLog
+
+log = logging.getLogger(__name__)
+
+_TURN_SECONDS = 0.5
+_REMOVALS_PER_TURN = 64
+_NS_PER_MS = 1_000_000
+
+
+class Housekeeper(ServerThread):
+    """Runs tasks when they are due by the monotonic clock, and removes files."""
+
+    def __init__(
+        self,
+        settings: LogManagerSettings,
+        clock: Clock,
+        files: FileSystem,
+        logs: Callable[[], Iterable[PartitionLog]],
+        dirs: Callable[[], Iterable[LogDir]],
+    ) -> None:
+        super().__init__("barnabas-log-housekeeper")
+        self._settings = settings
+        self._clock = clock
+        self._files = files
+        self._logs = logs
+        self._dirs = dirs
+        self._garbage_lock = threading.Lock()
+        self._garbage: deque[Callable[[], None]] = deque()
+        self._signal = threading.Event()
+        now = clock.monotonic_ns()
+        self._retention_due = now + settings.retention_check_interval_ms * _NS_PER_MS
+        self._checkpoint_due = now + settings.checkpoint_interval_ms * _NS_PER_MS
+
+    # What others hand over, from any thread.
+
+    def discard_segments(self, owner: PartitionLog, segments: list[Segment]) -> None:
+        """Remove segments that left their log."""
+        directory = owner.directory
+        with self._garbage_lock:
+            for segment in segments:
+                segment.retire()
+                self._garbage.append(lambda gone=segment: self._remove_segment(directory, gone))  # type: ignore[misc]
+        self._signal.set()
+
+    def discard_directory(self, path: str) -> None:
+        """Remove a directory that was renamed for deletion."""
+        with self._garbage_lock:
+            self._garbage.append(lambda: self._remove_directory(path))
+        self._signal.set()
+
+    # The thread.
+
+    def wakeup(self) -> None:
+        self._signal.set()
+
+    def run_once(self) -> None:
+        self._signal.wait(_TURN_SECONDS)
+        self._signal.clear()
+        self.run_due()
+
+    def run_due(self) -> None:
+        """One turn without waiting."""
+        self._remove_garbage(_REMOVALS_PER_TURN)
+        now = self._clock.monotonic_ns()
+        if now >= self._retention_due:
+            self._retention_due = now + self._settings.retention_check_interval_ms * _NS_PER_MS
+            self.apply_retention()
+        if now >= self._checkpoint_due:
+            self._checkpoint_due = now + self._settings.checkpoint_interval_ms * _NS_PER_MS
+            for directory in self._dirs():
+                directory.write_checkpoints()
+
+    def apply_retention(self) -> int:
+        """Retention and expiry of producers for all logs; how many segments went."""
+        now_ms = self._clock.wall_ms()
+        dropped = 0
+        for each in self._logs():
+            if each.available:
+                dropped += each.apply_retention(now_ms)
+                each.expire_producers(now_ms, self._settings.producer_id_expiration_ms)
+        return dropped
+
+    def on_stop(self) -> None:
+        self._remove_garbage(_REMOVALS_PER_TURN)  # the rest is found and removed by the next start
+
+    def _remove_garbage(self, limit: int) -> None:
+        for _ in range(limit):
+            with self._garbage_lock:
+                if not self._garbage:
+                    return
+                remove = self._garbage.popleft()
+            try:
+                remove()
+            except OSError as error:
+                log.warning("cannot remove what was deleted: %s", error)
+        self._signal.set()
+
+    def _remove_segment(self, directory: str, segment: Segment) -> None:
+        segment.remove_files()
+        self._files.remove(os.path.join(directory, segment_name(segment.base_offset) + SNAPSHOT_SUFFIX))
+
+    def _remove_directory(self, path: str) -> None:
+        for name in self._files.list_directory(path):
+            self._files.remove(os.path.join(path, name))
+        self._files.remove_directory(path)

@@ -1,0 +1,93 @@
+"""Time look-ups: from a timestamp to the offset of a record (ListOffsets).
+
+Role: the time index leads to a batch; only that batch is read and, if compressed, decompressed, to find the exact record.
+Thread: any. Lock: none; all input is what the log has published.
+"""
+
+from __future__ import annotations
+
+from barnabas.broker.log.epochs import LeaderEpochs
+from barnabas.broker.log.reading import LogReader, Tail
+from barnabas.broker.log.results import TimestampOffset
+from barnabas.broker.log.segment import CorruptLog, Place, Segment
+from barnabas.records.batch import CorruptBatch, parse_header
+from barnabas.records.reader import MIN_DECOMPRESSED_LIMIT, record_times
+
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+
+NOT_FOUND = TimestampOffset(-1, -1, -1)
+
+
+def offset_for_timestamp(
+    reader: LogReader, epochs: LeaderEpochs, timestamp: int, start: int, tail: Tail
+) -> TimestampOffset:
+    """Kafka's answer for a timestamp or one of its special values; NOT_FOUND for those that only tiered storage has."""
+    if timestamp == LATEST:
+        return TimestampOffset(-1, tail[0], epochs.latest)
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+        return TimestampOffset(-1, start, epochs.of_offset(start))
+    if timestamp == MAX_TIMESTAMP:
+        return _max_timestamp(reader, start, tail)
+    if timestamp < 0:
+        return NOT_FOUND
+    return _first_at_or_after(reader, timestamp, start, tail)
+
+
+def _first_at_or_after(reader: LogReader, timestamp: int, start: int, tail: Tail) -> TimestampOffset:
+    for segment, end in reader.segments_from(start, tail):
+        if _largest(reader, segment, end)[0] < timestamp:
+            continue
+        begin = start
+        while True:
+            place = reader.repairing(segment, lambda s, e, at=begin: s.locate_time(timestamp, at, e), end)  # type: ignore[misc]
+            if place is None:
+                break
+            found = _record_in(segment, place, timestamp, start)
+            if found is not None:
+                return found
+            begin = (
+                place.last_offset + 1
+            )  # the header claims a time that no record has, or the record is below the start
+    return NOT_FOUND
+
+
+def _max_timestamp(reader: LogReader, start: int, tail: Tail) -> TimestampOffset:
+    best: tuple[int, int, Segment, int] | None = None
+    for segment, end in reader.segments_from(start, tail):
+        timestamp, offset = _largest(reader, segment, end)
+        if timestamp >= 0 and offset >= start and (best is None or timestamp > best[0]):
+            best = (timestamp, offset, segment, end)
+    if best is None:
+        return NOT_FOUND
+    timestamp, offset, segment, end = best
+    place = reader.repairing(segment, lambda s, e: s.locate(offset, e), end)
+    return (_record_in(segment, place, timestamp, start) if place else None) or TimestampOffset(timestamp, offset)
+
+
+def _largest(reader: LogReader, segment: Segment, end: int) -> tuple[int, int]:
+    """The segment's largest timestamp; the reader repairs the time index when it lies."""
+    found: list[tuple[int, int]] = []
+
+    def look_up(wanted: Segment, limit: int) -> Place | None:
+        found.append(wanted.largest_timestamp(limit))
+        return None
+
+    reader.repairing(segment, look_up, end)
+    return found[-1]
+
+
+def _record_in(segment: Segment, place: Place, timestamp: int, start: int) -> TimestampOffset | None:
+    """The first record of a batch that is not older than a time and not below the log's start."""
+    batch = segment.read(place.position, place.size)
+    limit = max(MIN_DECOMPRESSED_LIMIT, 10 * place.size)
+    try:
+        header = parse_header(batch)
+        for time, offset in record_times(batch, header, limit):
+            if time >= timestamp and offset >= start:
+                return TimestampOffset(time, offset, header.partition_leader_epoch)
+    except CorruptBatch as error:
+        raise CorruptLog(f"the batch at offset {place.base_offset} cannot be read: {error}") from error
+    return None

@@ -1,0 +1,220 @@
+"""All logs of the broker: start, stop, create, delete, and the threads that care for them.
+
+Role: owns the log directories, the partition logs, the flusher and the housekeeper. The composition root of the storage layer.
+Thread: `get`, `logs` and `describe_dirs` from any thread without a lock; the rest from any thread.
+Lock: `_lock` serialises create, delete, start and stop. `_logs` is a dict whose single look-ups need no lock.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import threading
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from barnabas.broker.log import checkpoints
+from barnabas.broker.log.config import LogConfig, LogManagerSettings
+from barnabas.broker.log.files import FileSystem
+from barnabas.broker.log.flusher import Flusher, FlushStats
+from barnabas.broker.log.housekeeping import Housekeeper
+from barnabas.broker.log.log_dir import LogDir
+from barnabas.broker.log.partition_log import PartitionLog
+from barnabas.broker.log.recovery import LoadRequest, load_log
+from barnabas.broker.log.results import LogDirDescription
+from barnabas.clock import Clock
+from barnabas.errors import ErrorCode, KafkaError
+
+log = logging.getLogger(__name__)
+
+Key = tuple[str, int]
+
+_PARTITION_NAME = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>\d{1,10})\Z")
+_DELETED_SUFFIX = "-delete"
+_STRAY_SUFFIX = "-stray"
+_LONGEST_NAME = 255
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSpec:
+    """A partition that should be there: the id of its topic and the settings of its log."""
+
+    topic_id: uuid.UUID
+    config: LogConfig
+
+
+class LogManager:
+    """The logs of all partitions. Thread-safe."""
+
+    def __init__(self, settings: LogManagerSettings, clock: Clock, files: FileSystem | None = None) -> None:
+        self.settings = settings
+        self.flush_stats = FlushStats()
+        self._clock = clock
+        self._files = files or FileSystem()
+        self._lock = threading.Lock()
+        self._logs: dict[Key, PartitionLog] = {}
+        self.strays: list[str] = []
+        """Partition directories that belong to no known topic; left alone."""
+        self.flusher = Flusher(clock, settings.flush_interval_ms, self.logs, self._all_dirs)
+        self.housekeeper = Housekeeper(settings, clock, self._files, self.logs, self._all_dirs)
+        self._dirs = [LogDir(path, self._files, clock, self.flusher, self.flush_stats) for path in settings.log_dirs]
+        for directory in self._dirs:
+            directory.discard = self.housekeeper.discard_segments
+
+    # Start and stop.
+
+    def startup(self, partitions: Mapping[Key, PartitionSpec] | None = None, threads: bool = True) -> None:
+        """Lock the directories and load the logs; missing partitions are created. With None, whatever is there is loaded.
+
+        Without `threads`, nothing runs by itself: tests call `flusher.flush_now` and `housekeeper.run_due`.
+        """
+        with self._lock:
+            try:
+                for directory in self._dirs:
+                    directory.open(self.settings.node_id, self.settings.cluster_id)
+                for directory in self._dirs:
+                    self._load_directory(directory, partitions)
+                for key, spec in (partitions or {}).items():
+                    if key not in self._logs:
+                        self._create(key, spec.topic_id, spec.config)
+            except BaseException:
+                for directory in self._dirs:
+                    directory.close()
+                raise
+        if threads:
+            self.flusher.start()
+            self.housekeeper.start()
+
+    def shutdown(self, timeout: float = 30.0) -> None:
+        """Flush and close everything; the next start needs no recovery."""
+        self.housekeeper.shutdown(timeout)
+        self.flusher.shutdown(timeout)
+        with self._lock:
+            for each in list(self._logs.values()):
+                each.close()
+            for directory in self._dirs:
+                if not directory.offline:
+                    self._finish_directory(directory)
+                directory.close()
+
+    @staticmethod
+    def _finish_directory(directory: LogDir) -> None:
+        directory.write_checkpoints()
+        if not directory.offline:
+            directory.write_clean_marker()
+
+    def _load_directory(self, directory: LogDir, partitions: Mapping[Key, PartitionSpec] | None) -> None:
+        clean = directory.take_clean_marker()
+        points, starts = directory.read_checkpoints()
+        for name in sorted(self._files.list_directory(directory.path)):
+            path = os.path.join(directory.path, name)
+            if name.endswith(_DELETED_SUFFIX):
+                self.housekeeper.discard_directory(path)
+                continue
+            key = _key_of(name)
+            if key is None or not self._files.is_directory(path):
+                continue
+            spec = self._wanted(path, key, partitions)
+            if spec is not None:
+                request = LoadRequest(
+                    path, name, spec.config, points.get(key, 0), starts.get(key, 0), clean, self._clock.wall_ms()
+                )
+                self._add(
+                    PartitionLog(key, spec.topic_id, load_log(self._files, request), spec.config, directory), directory
+                )
+
+    def _wanted(self, path: str, key: Key, partitions: Mapping[Key, PartitionSpec] | None) -> PartitionSpec | None:
+        """How to load a directory; None when it belongs to no topic."""
+        topic_id = checkpoints.read_partition_metadata(self._files, path)
+        if partitions is None:
+            return PartitionSpec(topic_id or uuid.UUID(int=0), self.settings.defaults)
+        spec = partitions.get(key)
+        if spec is None or (topic_id is not None and topic_id != spec.topic_id) or key in self._logs:
+            log.warning("%s belongs to no known topic; it is left alone", path)
+            self.strays.append(path)
+            return None
+        return spec
+
+    # Logs, from any thread.
+
+    def get(self, topic: str, partition: int) -> PartitionLog | None:
+        return self._logs.get((topic, partition))
+
+    def logs(self) -> list[PartitionLog]:
+        return list(self._logs.values())
+
+    def _all_dirs(self) -> list[LogDir]:
+        return self._dirs
+
+    def create(self, topic: str, partition: int, topic_id: uuid.UUID, config: LogConfig | None = None) -> PartitionLog:
+        """The log of a new partition; the existing one when it is there already."""
+        with self._lock:
+            existing = self._logs.get((topic, partition))
+            return existing or self._create((topic, partition), topic_id, config or self.settings.defaults)
+
+    def _create(self, key: Key, topic_id: uuid.UUID, config: LogConfig) -> PartitionLog:
+        online = [directory for directory in self._dirs if not directory.offline]
+        if not online:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "every log directory is offline")
+        directory = min(online, key=lambda each: len(each.logs))
+        try:
+            return self._create_in(directory, key, topic_id, config)
+        except OSError as error:
+            log.error("cannot create %s-%d in %s: %s", *key, directory.path, error)
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{directory.path}: {error}") from error
+
+    def _create_in(self, directory: LogDir, key: Key, topic_id: uuid.UUID, config: LogConfig) -> PartitionLog:
+        name = f"{key[0]}-{key[1]}"
+        path = os.path.join(directory.path, name)
+        directory.forget_old(key)
+        if self._files.exists(path):
+            # The catalog knows no such partition: what is there belongs to a topic of another id.
+            self._files.rename(path, os.path.join(directory.path, _unique_name(name, _STRAY_SUFFIX)))
+        self._files.make_directory(path)
+        checkpoints.write_partition_metadata(self._files, path, topic_id)
+        epochs = os.path.join(path, checkpoints.LEADER_EPOCH_FILE)
+        self._files.write_file(epochs, checkpoints.encode_epochs([(0, 0)]), sync=False)
+        request = LoadRequest(path, name, config, 0, 0, False, self._clock.wall_ms())
+        return self._add(PartitionLog(key, topic_id, load_log(self._files, request), config, directory), directory)
+
+    def _add(self, created: PartitionLog, directory: LogDir) -> PartitionLog:
+        key = (created.topic, created.partition)
+        directory.logs[key] = created
+        self._logs[key] = created
+        return created
+
+    def delete(self, topic: str, partition: int) -> None:
+        """Forget a partition at once; its files go in the background. One that is not there is no error."""
+        with self._lock:
+            gone = self._logs.pop((topic, partition), None)
+            if gone is None:
+                return
+            directory = next(each for each in self._dirs if each.path == gone.log_dir)
+            directory.logs.pop((topic, partition), None)
+            path = os.path.join(directory.path, _unique_name(gone.name, _DELETED_SUFFIX))
+            try:
+                gone.move_away(path)
+            except OSError as error:
+                directory.fail(error)
+                return
+        self.housekeeper.discard_directory(path)
+
+    def describe_dirs(self) -> list[LogDirDescription]:
+        """For DescribeLogDirs."""
+        return [directory.describe() for directory in self._dirs]
+
+    def __repr__(self) -> str:
+        return f"<LogManager {len(self._logs)} logs in {len(self._dirs)} directories>"
+
+
+def _key_of(name: str) -> Key | None:
+    match = _PARTITION_NAME.match(name)
+    return (match["topic"], int(match["partition"])) if match else None
+
+
+def _unique_name(name: str, suffix: str) -> str:
+    """As Kafka names them: <topic>-<partition>.<32 hex digits>-delete, at most 255 characters."""
+    ending = f".{uuid.uuid4().hex}{suffix}"
+    return name[: _LONGEST_NAME - len(ending)] + ending

@@ -1,0 +1,515 @@
+"""The log of one partition: append, flush, and moving its start. Reading is in reading.py and lookup.py.
+
+Role: the only writer of a partition's segments. Recovery builds it (recovery.py), the manager owns it.
+Thread: `append` on request threads, `read` and look-ups on any thread, `flush` on the flusher's, the rest on the housekeeper's.
+Locks, in the order in which they may be taken:
+    _maintenance  one flush or change of the start at a time; may be held over disk I/O; no reader and no append needs it
+    _lock         append lock: the tail, the active segment, producers, the list of segments; held over the write of one batch
+    waiters       its own lock, see waiters.py
+Readers take none of them. They see things that are replaced whole: `_tail` (end offset, active segment, its size), the reader's view (base
+offsets, segments) and `_start`. A reader takes `_tail` BEFORE the view: a roll publishes the new list first and a tail with data in the new
+segment afterwards, so every offset below the end of a tail has its segment in a view that is read later.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import uuid
+from typing import TYPE_CHECKING
+
+from barnabas.broker.log import lookup, retention
+from barnabas.broker.log.checkpoints import LEADER_EPOCH_FILE, encode_epochs
+from barnabas.broker.log.config import LOG_APPEND_TIME, LogConfig
+from barnabas.broker.log.index import IndexDamaged
+from barnabas.broker.log.producer_state import SNAPSHOT_SUFFIX
+from barnabas.broker.log.reading import LogReader, Tail
+from barnabas.broker.log.results import (
+    AppendOrigin,
+    AppendResult,
+    EpochEndOffset,
+    IsolationLevel,
+    ReadResult,
+    TimestampOffset,
+)
+from barnabas.broker.log.segment import MAX_RELATIVE_OFFSET, CorruptLog, Segment, segment_name
+from barnabas.broker.log.validation import check_unusual, checked_header, corrupt, wrong_time
+from barnabas.broker.log.waiters import DurableCallback, DurableWaiters
+from barnabas.errors import ErrorCode, KafkaError
+from barnabas.records.batch import HEADER, HEADER_SIZE, PREFIX, BatchHeader, crc32c
+
+if TYPE_CHECKING:
+    from barnabas.broker.log.log_dir import LogDir
+    from barnabas.broker.log.recovery import LoadedLog
+
+log = logging.getLogger(__name__)
+
+_CLIENT = AppendOrigin.CLIENT
+_READ_UNCOMMITTED = IsolationLevel.READ_UNCOMMITTED
+_NO_HEADER = (0,) * 13
+_parse = HEADER.unpack_from
+_pack_prefix = PREFIX.pack
+_header = BatchHeader._make
+
+
+class PartitionLog:
+    """The log of one partition. Thread-safe."""
+
+    __slots__ = (
+        "_after_max_ms",
+        "_append_fd",
+        "_dir",
+        "_files",
+        "_flush_messages",
+        "_index_interval",
+        "_lock",
+        "_maintenance",
+        "_max_batch",
+        "_names_changed",
+        "_plain_time",
+        "_producers",
+        "_pwritev",
+        "_reader",
+        "_refusal",
+        "_segment_bytes",
+        "_snapshot_offset",
+        "_start",
+        "_tail",
+        "_waiters",
+        "_wall_ms",
+        "config",
+        "directory",
+        "epochs",
+        "last_flush_ns",
+        "partition",
+        "start_to_persist",
+        "topic",
+        "topic_id",
+    )
+
+    def __init__(
+        self, name: tuple[str, int], topic_id: uuid.UUID, loaded: LoadedLog, config: LogConfig, log_dir: LogDir
+    ) -> None:
+        self.topic, self.partition = name
+        self.topic_id = topic_id
+        self.directory = loaded.directory
+        self._dir = log_dir
+        self._files = log_dir.files
+        self._pwritev = self._files.pwritev
+        self._wall_ms = log_dir.clock.wall_ms
+        self._maintenance = threading.Lock()
+        self._lock = threading.Lock()
+        self._waiters = DurableWaiters(loaded.recovery_point)
+        self._producers = loaded.producers
+        self.epochs = loaded.epochs
+        self._refusal: ErrorCode | None = None
+        self._append_fd = -1
+        self._names_changed = loaded.names_changed
+        self._snapshot_offset = loaded.snapshot_offset
+        self.last_flush_ns = log_dir.clock.monotonic_ns()
+        self._start = self.start_to_persist = loaded.start
+        self._reader = LogReader(loaded.segments, self._rebuild_indexes)
+        self._tail: Tail = (loaded.end, loaded.segments[-1], loaded.segments[-1].size)
+        self.update_config(config)
+
+    # Numbers, from any thread.
+
+    @property
+    def name(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+    @property
+    def log_dir(self) -> str:
+        """The log directory (one of log.dirs) that holds the partition."""
+        return self._dir.path
+
+    @property
+    def log_start_offset(self) -> int:
+        return self._start
+
+    @property
+    def log_end_offset(self) -> int:
+        return self._tail[0]
+
+    @property
+    def high_watermark(self) -> int:
+        """One node: what is written is committed."""
+        return self._tail[0]
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The first offset of the oldest open transaction; there are none yet, so the high watermark."""
+        return self._tail[0]
+
+    @property
+    def durable_offset(self) -> int:
+        """Everything below is on disk (Kafka's recovery point)."""
+        return self._waiters.durable
+
+    @property
+    def leader_epoch(self) -> int:
+        return max(0, self.epochs.latest)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all segments."""
+        return sum(segment.size for segment in self.segments)
+
+    @property
+    def segment_count(self) -> int:
+        return len(self._reader.view.segments)
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        return self._reader.view.segments
+
+    @property
+    def producer_count(self) -> int:
+        return len(self._producers.entries)
+
+    @property
+    def available(self) -> bool:
+        """False once the log was closed or deleted, or its directory failed."""
+        return self._refusal is None
+
+    @property
+    def has_waiters(self) -> bool:
+        return self._waiters.waiting
+
+    def update_config(self, config: LogConfig) -> None:
+        """New settings of the topic, from now on."""
+        with self._lock:
+            self.config = config
+            self._segment_bytes = config.segment_bytes
+            self._max_batch = min(config.max_message_bytes, config.segment_bytes)
+            self._index_interval = config.index_interval_bytes
+            self._after_max_ms = config.timestamp_after_max_ms
+            self._flush_messages = config.flush_messages
+            self._plain_time = config.timestamp_type != LOG_APPEND_TIME and config.timestamp_before_max_ms >= 2**62
+            self._append_fd = -1  # the next append takes the slow way once and sets the limits of the active segment
+
+    # Append.
+
+    def append(self, records: memoryview, leader_epoch: int = 0, origin: AppendOrigin = _CLIENT) -> AppendResult:
+        """Write one batch; KafkaError when it is refused. Hot path: validation.py says why a batch is unusual."""
+        size = len(records)
+        header = _parse(records) if size >= HEADER_SIZE else _NO_HEADER
+        base_offset, length, _, magic, crc, attributes, last_delta, _, max_time, producer_id, _, sequence, count = (
+            header
+        )
+        if (
+            length + 12 != size
+            or magic != 2
+            or not 0 <= attributes <= 4
+            or last_delta != count - 1
+            or count <= 0
+            or base_offset
+            or size > self._max_batch
+            or producer_id >= 0 > sequence
+        ):
+            check_unusual(records, self.config, origin)
+        body = bytes(records[21:])
+        if crc32c(body) != crc:
+            raise corrupt(self.name)
+        now = self._wall_ms()
+        if not self._plain_time:
+            header, body = checked_header(_header(header), body, self.config, now)
+        elif max_time - now > self._after_max_ms:
+            raise wrong_time(_header(header), self.config, now)
+        with self._lock:
+            result = self._append_locked(header, body, leader_epoch, origin, now)
+        if result.last_offset - self._waiters.durable >= self._flush_messages - 1:
+            self.flush()
+        return result
+
+    def _append_locked(
+        self, header: tuple[int, ...], body: bytes, leader_epoch: int, origin: AppendOrigin, now: int
+    ) -> AppendResult:
+        _, length, _, _, crc, _, last_delta, _, max_time, producer_id, _, _, _ = header
+        if producer_id >= 0:
+            repeated = self._producers.check(_header(header), origin)
+            if repeated is not None:
+                return AppendResult(repeated.base_offset, repeated.last_offset, -1, self._start, True)
+        first, segment, position = self._tail
+        size = length + 12
+        last = first + last_delta
+        if (
+            position + size > self._segment_bytes
+            or max_time > segment.roll_at_timestamp
+            or self._append_fd < 0
+            or segment.index_room <= 0
+            or last - segment.base_offset > MAX_RELATIVE_OFFSET
+            or leader_epoch != self.epochs.latest
+        ):
+            segment, position = self._prepare(size, last, max_time, leader_epoch, now)
+        try:
+            written = self._pwritev(
+                self._append_fd, (_pack_prefix(first, length, leader_epoch, 2, crc), body), position
+            )
+        except OSError as error:
+            raise self._write_failed(position, error) from error
+        if written != size:
+            raise self._write_failed(position, OSError(f"wrote {written} of {size} bytes"))
+        # From here on nothing can fail: the batch is in the file, and what follows only makes it known.
+        if max_time > segment.max_time[0]:
+            segment.max_time = (max_time, last)
+        if segment.bytes_since_index > self._index_interval:
+            segment.add_index_entries(last, position)
+        segment.bytes_since_index += size
+        if producer_id >= 0:
+            self._producers.update(_header(header), first, now)
+        segment.size = position + size
+        self._tail = (last + 1, segment, position + size)
+        return AppendResult(first, last, -1 if self._plain_time or not header[5] & 8 else max_time, self._start)
+
+    def _prepare(self, size: int, last: int, max_time: int, leader_epoch: int, now: int) -> tuple[Segment, int]:
+        """The slow way to the segment of the next batch: after a start, for the first batch of a segment, and for a roll."""
+        if self._refusal is not None:
+            raise KafkaError(self._refusal, f"the log of {self.name} is not available")
+        first, segment, position = self._tail
+        try:
+            if self._append_fd < 0:
+                self._open_active(segment, now)
+            if position and (
+                position + size > self._segment_bytes
+                or max_time > segment.roll_at_timestamp
+                or segment.index_room <= 0
+                or last - segment.base_offset > MAX_RELATIVE_OFFSET
+            ):
+                segment, position = self._roll(), 0
+            if not position:
+                segment.set_limits(self.config, max_time, now)
+        except OSError as error:
+            log.error("%s: cannot begin a segment: %s", self.name, error)
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name}: {error}") from error
+        self.epochs.assign(leader_epoch, first)
+        return segment, position
+
+    def _open_active(self, segment: Segment, now: int) -> None:
+        try:
+            segment.prepare_append(self.config, now)
+        except (IndexDamaged, CorruptLog) as damage:
+            log.warning("%s: %s; rebuilding the index from the log", self.name, damage)
+            segment.rebuild_indexes(self._index_interval)
+            segment.prepare_append(self.config, now)
+        self._append_fd = segment.file().fileno()
+
+    def _roll(self) -> Segment:
+        """Begin a new segment at the end of the log; under the append lock."""
+        end, old, _ = self._tail
+        old.finish()
+        self._write_snapshot(end)
+        segment = Segment(self._files, self.directory, end)
+        segment.create()
+        self._names_changed = True
+        self._append_fd = segment.file().fileno()
+        self._reader.publish([*self.segments, segment])
+        self._reader.note_open(old)
+        self._tail = (end, segment, 0)
+        return segment
+
+    def _write_snapshot(self, offset: int) -> None:
+        """Not synced: a snapshot has a checksum, and the state can be rebuilt from an older one and the log."""
+        path = os.path.join(self.directory, segment_name(offset) + SNAPSHOT_SUFFIX)
+        self._files.write_file(path, self._producers.encode(), sync=False)
+        self._snapshot_offset = offset
+
+    def _write_failed(self, position: int, error: OSError) -> KafkaError:
+        """Cut off what a failed write may have left. Readers never saw it: they stop at the published size."""
+        log.error("%s: cannot write at %d: %s", self.name, position, error)
+        try:
+            self._files.truncate(self._append_fd, position)
+        except OSError as second:
+            self._refusal = ErrorCode.KAFKA_STORAGE_ERROR
+            self._append_fd = -1
+            self._dir.fail(second)
+        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name}: {error}")
+
+    # Read.
+
+    def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        min_one_batch: bool = True,
+        isolation: IsolationLevel = _READ_UNCOMMITTED,
+    ) -> ReadResult:
+        """Whole batches from the one that holds `offset` on, cut at `max_bytes`; KafkaError when the offset is not in the log."""
+        tail = self._tail
+        end = tail[0]
+        start = self._start
+        if self._refusal is not None or not start <= offset <= end:
+            raise self._unreadable(offset, start, end)
+        if offset == end or (max_bytes <= 0 and not min_one_batch):
+            return ReadResult(b"", end, end, start)
+        try:
+            records = self._reader.region(offset, max_bytes, min_one_batch, tail)
+        except (CorruptLog, IndexDamaged, OSError) as error:
+            raise self._read_failed(offset, error) from error
+        return ReadResult(records, end, end, start)
+
+    def _unreadable(self, offset: int, start: int, end: int) -> KafkaError:
+        if self._refusal is not None:
+            return KafkaError(self._refusal, f"the log of {self.name} is not available")
+        return KafkaError(
+            ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} of {self.name} is outside the range {start} to {end}"
+        )
+
+    def _read_failed(self, offset: int, error: Exception) -> KafkaError:
+        if self._refusal is not None or offset < self._start:
+            return self._unreadable(offset, self._start, self._tail[0])  # the segment was deleted meanwhile
+        log.error("%s: cannot read at offset %d: %s", self.name, offset, error)
+        code = ErrorCode.CORRUPT_MESSAGE if isinstance(error, CorruptLog) else ErrorCode.KAFKA_STORAGE_ERROR
+        return KafkaError(code, f"{self.name}: {error}")
+
+    def offset_for_timestamp(self, timestamp: int, isolation: IsolationLevel = _READ_UNCOMMITTED) -> TimestampOffset:
+        """ListOffsets: -1 latest, -2 and -4 earliest, -3 largest timestamp, else the first record of that time or later."""
+        tail = self._tail
+        if self._refusal is not None:
+            raise self._unreadable(timestamp, self._start, tail[0])
+        try:
+            return lookup.offset_for_timestamp(self._reader, self.epochs, timestamp, self._start, tail)
+        except (CorruptLog, IndexDamaged, OSError) as error:
+            raise self._read_failed(self._start, error) from error
+
+    def end_offset_for_epoch(self, epoch: int) -> EpochEndOffset:
+        """Where a leader epoch ends."""
+        return self.epochs.end_offset(epoch, self._tail[0])
+
+    def _rebuild_indexes(self, segment: Segment) -> None:
+        with self._lock:
+            segment.rebuild_indexes(self._index_interval)
+            if segment is self._tail[1]:
+                self._append_fd = -1
+
+    # Durability (RP-41).
+
+    def on_durable(self, offset: int, callback: DurableCallback) -> None:
+        """Call back once everything below `offset` is on disk, with NONE, or with the error when it cannot be."""
+        if self._waiters.add(offset, callback):
+            self._dir.flusher.request(self)
+
+    def flush(self) -> None:
+        """Bring everything that is written now to the disk; a failure takes the log directory offline, for ever."""
+        with self._maintenance:
+            if self._refusal is not None or self._dir.offline:
+                return
+            with self._lock:
+                end, active, _ = self._tail
+                names_changed, self._names_changed = self._names_changed, False
+                complete = [segment for segment in self.segments if not segment.synced and segment is not active]
+            dirty = end != self._waiters.durable
+            if not (dirty or complete or names_changed):
+                return
+            try:
+                self._sync(active if dirty else None, complete, names_changed)
+            except OSError as error:
+                self._dir.fail(error)
+                return
+            self.last_flush_ns = self._dir.clock.monotonic_ns()
+        self._waiters.complete(end)
+
+    def _sync(self, active: Segment | None, complete: list[Segment], names_changed: bool) -> None:
+        began = self._dir.clock.monotonic_ns()
+        for segment in complete:
+            segment.sync()
+        if active is not None:
+            active.sync_data()
+        if self.epochs.changed:
+            self.epochs.changed = False
+            path = os.path.join(self.directory, LEADER_EPOCH_FILE)
+            self._files.replace_file(path, encode_epochs(list(self.epochs.entries)))
+        elif names_changed:
+            self._files.sync_directory(self.directory)
+        if names_changed:
+            self._files.sync_directory(self._dir.path)
+        self._dir.flush_stats.record(self._dir.clock.monotonic_ns() - began)
+
+    # The start of the log.
+
+    def delete_records_before(self, offset: int) -> int:
+        """DeleteRecords: the log begins at `offset` from now on, -1 means its end. The new start."""
+        end = self._tail[0]
+        wanted = end if offset == -1 else offset
+        if not self.config.deletes:
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, f"cleanup.policy of {self.topic} does not allow deleting")
+        if self._refusal is not None or not 0 <= wanted <= end:
+            raise self._unreadable(wanted, self._start, end)
+        self._move_start(wanted)
+        return self._start
+
+    def apply_retention(self, now_ms: int) -> int:
+        """Drop segments that are too old or too many (retention.ms, retention.bytes); how many were dropped."""
+        before = self.segment_count
+        wanted = retention.wanted_start(self, now_ms)
+        with self._lock:
+            end, active, size = self._tail
+            if self._refusal is None and wanted >= end > active.base_offset and size:
+                before += 1
+                self._roll()
+        self._move_start(max(wanted, self._start))
+        return before - self.segment_count
+
+    def _move_start(self, wanted: int) -> None:
+        """The new start is on disk before anybody sees it, so that it never goes back, not even over a crash (faults row 37)."""
+        with self._maintenance:
+            if self._refusal is not None:
+                return
+            if wanted > self._start:
+                self.start_to_persist = wanted
+                self._dir.write_start_offsets()
+            with self._lock:
+                self._start = max(self._start, wanted)
+                doomed = self._drop_segments_below(self._start)
+                self.epochs.truncate(self._start, self._tail[0])
+        if doomed:
+            log.info("%s: %d segments below offset %d go", self.name, len(doomed), self._start)
+            self._dir.discard(self, doomed)
+
+    def _drop_segments_below(self, start: int) -> list[Segment]:
+        """Take segments whose every offset is below the start out of the list; never the active one."""
+        segments = list(self.segments)
+        count = 0
+        while count < len(segments) - 1 and segments[count + 1].base_offset <= start:
+            count += 1
+        if count:
+            self._reader.publish(segments[count:])
+        return segments[:count]
+
+    def expire_producers(self, now_ms: int, expiration_ms: int) -> int:
+        with self._lock:
+            return self._producers.expire(now_ms, expiration_ms)
+
+    # The end.
+
+    def close(self) -> None:
+        """Flush, write what a quick start needs, and give up the files."""
+        with self._maintenance, self._lock:
+            if self._refusal is not None:
+                return
+            end, active, _ = self._tail
+            if active.is_prepared:
+                active.finish()
+            if self._snapshot_offset != end:
+                self._write_snapshot(end)
+        self.flush()
+        self.refuse(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def move_away(self, directory: str) -> None:
+        """The partition was deleted: no more calls, and its directory gets another name."""
+        with self._maintenance:
+            self.refuse(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            self._files.rename(self.directory, directory)
+            self.directory = directory
+
+    def refuse(self, error: ErrorCode) -> None:
+        """From now on every call answers with an error: the log is closed, deleted, or its directory failed."""
+        with self._lock:
+            self._refusal = self._refusal or error
+            self._append_fd = -1
+        self._reader.release()
+        self._waiters.fail(error)
+
+    def __repr__(self) -> str:
+        return f"<PartitionLog {self.name} {self._start}..{self._tail[0]} in {self.segment_count} segments, durable {self.durable_offset}>"

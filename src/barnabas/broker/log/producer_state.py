@@ -1,0 +1,214 @@
+"""What the log knows about idempotent producers: epoch, sequence and the last five batches of each.
+
+Role: refuse old epochs and gaps, recognise what was sent before (a retry gets the first answer again), and keep that over restarts in
+Kafka's snapshot files.
+Thread: whoever appends. Lock: the log's append lock guards everything here.
+
+As Apache Kafka today (KIP-360): a producer that the log does not know (expired, or its records were deleted) may begin with any
+sequence; UNKNOWN_PRODUCER_ID is therefore never answered.
+
+Snapshot file <offset>.snapshot, big-endian: int16 version = 1, uint32 crc32c of what follows, int32 number of entries; each entry:
+    int64 producer_id, int16 epoch, int32 last_sequence, int64 last_offset, int32 offset_delta, int64 timestamp,
+    int32 coordinator_epoch, int64 current_txn_first_offset (-1: none)
+A snapshot keeps only the last batch of each producer, as Kafka's.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from typing import NamedTuple
+
+from barnabas.broker.log.results import AppendOrigin
+from barnabas.errors import ErrorCode, KafkaError
+from barnabas.records.batch import NO_SEQUENCE, NO_TIMESTAMP, BatchHeader, add_to_sequence, crc32c
+
+BATCHES_KEPT = 5
+SNAPSHOT_SUFFIX = ".snapshot"
+NO_EPOCH = -1
+
+_SNAPSHOT_HEAD = struct.Struct(">hI")
+_SNAPSHOT_COUNT = struct.Struct(">i")
+_SNAPSHOT_ENTRY = struct.Struct(">qhiqiqiq")
+_SNAPSHOT_VERSION = 1
+
+
+class CorruptSnapshot(Exception):
+    """A snapshot file cannot be used; the state is rebuilt from the log instead."""
+
+
+class SequencedBatch(NamedTuple):
+    """A batch that a producer wrote: its sequence numbers and where it is."""
+
+    first_sequence: int
+    last_sequence: int
+    base_offset: int
+    last_offset: int
+    timestamp: int
+
+
+class ProducerEntry:
+    """One producer. `next_sequence` is what its next batch must begin with."""
+
+    __slots__ = (
+        "batches",
+        "coordinator_epoch",
+        "epoch",
+        "last_seen_ms",
+        "last_timestamp",
+        "next_sequence",
+        "txn_first_offset",
+    )
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.next_sequence = 0
+        self.batches: deque[SequencedBatch] = deque(maxlen=BATCHES_KEPT)
+        self.last_timestamp = NO_TIMESTAMP
+        self.last_seen_ms = 0
+        self.coordinator_epoch = -1
+        self.txn_first_offset = -1
+
+    def __repr__(self) -> str:
+        return f"ProducerEntry(epoch={self.epoch}, next_sequence={self.next_sequence}, batches={list(self.batches)})"
+
+
+class ProducerStates:
+    """All producers of one partition."""
+
+    __slots__ = ("entries", "partition")
+
+    def __init__(self, partition: str) -> None:
+        self.partition = partition
+        self.entries: dict[int, ProducerEntry] = {}
+
+    def check(self, header: BatchHeader, origin: AppendOrigin) -> SequencedBatch | None:
+        """The batch that this one repeats, or None when it may be written; KafkaError when it may not."""
+        entry = self.entries.get(header.producer_id)
+        if entry is None:
+            return None
+        if header.producer_epoch < entry.epoch:
+            raise self._old_epoch(header, entry)
+        if origin != AppendOrigin.CLIENT:
+            return None
+        if header.producer_epoch > entry.epoch:
+            if header.base_sequence != 0:
+                raise self._out_of_order(header, "a new epoch begins with 0")
+            return None
+        duplicate = self._find_duplicate(header, entry)
+        if duplicate is None and header.base_sequence != entry.next_sequence:
+            raise self._out_of_order(header, f"{entry.next_sequence} is next")
+        return duplicate
+
+    @staticmethod
+    def _find_duplicate(header: BatchHeader, entry: ProducerEntry) -> SequencedBatch | None:
+        first, last = header.base_sequence, header.last_sequence
+        for batch in entry.batches:
+            if batch.first_sequence == first and batch.last_sequence == last:
+                return batch
+        return None
+
+    def update(self, header: BatchHeader, base_offset: int, now_ms: int) -> None:
+        """Remember a batch that was written at an offset."""
+        entry = self.entries.get(header.producer_id)
+        if entry is None:
+            entry = self.entries[header.producer_id] = ProducerEntry(header.producer_epoch)
+        elif entry.epoch != header.producer_epoch:
+            entry.epoch = header.producer_epoch
+            entry.next_sequence = 0
+            entry.batches.clear()
+        entry.last_seen_ms = now_ms
+        entry.last_timestamp = header.max_timestamp
+        if header.attributes & 0x20:
+            return  # a control batch moves the epoch, not the sequence
+        delta = header.last_offset_delta
+        last = (header.base_sequence + delta) & 0x7FFF_FFFF
+        entry.next_sequence = (last + 1) & 0x7FFF_FFFF
+        entry.batches.append(
+            SequencedBatch(header.base_sequence, last, base_offset, base_offset + delta, header.max_timestamp)
+        )
+
+    def expire(self, now_ms: int, expiration_ms: int) -> int:
+        """Forget producers that have not written for long (producer.id.expiration.ms); how many.
+
+        Counted from when the broker saw them, not from their records' time as in Kafka: a producer that writes old records is not
+        an old producer.
+        """
+        old = [
+            producer_id
+            for producer_id, entry in self.entries.items()
+            if entry.txn_first_offset < 0 and now_ms - entry.last_seen_ms >= expiration_ms
+        ]
+        for producer_id in old:
+            del self.entries[producer_id]
+        return len(old)
+
+    def _old_epoch(self, header: BatchHeader, entry: ProducerEntry) -> KafkaError:
+        return KafkaError(
+            ErrorCode.INVALID_PRODUCER_EPOCH,
+            f"producer {header.producer_id} writes to {self.partition} with epoch {header.producer_epoch}, "
+            f"but epoch {entry.epoch} was seen",
+        )
+
+    def _out_of_order(self, header: BatchHeader, expected: str) -> KafkaError:
+        return KafkaError(
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"producer {header.producer_id}, epoch {header.producer_epoch}, sends sequence {header.base_sequence} "
+            f"to {self.partition}: {expected}",
+        )
+
+    # Snapshots.
+
+    def encode(self) -> bytes:
+        parts = [_SNAPSHOT_COUNT.pack(len(self.entries))]
+        for producer_id, entry in self.entries.items():
+            last = entry.batches[-1] if entry.batches else SequencedBatch(NO_SEQUENCE, NO_SEQUENCE, -1, -1, -1)
+            parts.append(
+                _SNAPSHOT_ENTRY.pack(
+                    producer_id,
+                    entry.epoch,
+                    last.last_sequence,
+                    last.last_offset,
+                    last.last_offset - last.base_offset,
+                    entry.last_timestamp,
+                    entry.coordinator_epoch,
+                    entry.txn_first_offset,
+                )
+            )
+        body = b"".join(parts)
+        return _SNAPSHOT_HEAD.pack(_SNAPSHOT_VERSION, crc32c(body)) + body
+
+    def load(self, data: bytes, now_ms: int) -> None:
+        """Replace everything by a snapshot's content."""
+        entries: dict[int, ProducerEntry] = {}
+        for row in _snapshot_rows(data):
+            producer_id, epoch, last_sequence, last_offset, delta, timestamp, coordinator_epoch, txn_first_offset = row
+            entry = entries[producer_id] = ProducerEntry(epoch)
+            entry.last_timestamp = timestamp
+            entry.last_seen_ms = now_ms
+            entry.coordinator_epoch = coordinator_epoch
+            entry.txn_first_offset = txn_first_offset
+            if last_offset >= 0 and last_sequence >= 0:
+                first = (last_sequence - delta) & 0x7FFF_FFFF
+                entry.next_sequence = add_to_sequence(last_sequence, 1)
+                entry.batches.append(SequencedBatch(first, last_sequence, last_offset - delta, last_offset, timestamp))
+        self.entries = entries
+
+    def __repr__(self) -> str:
+        return f"ProducerStates({self.partition}, {len(self.entries)} producers)"
+
+
+def _snapshot_rows(data: bytes) -> list[tuple[int, ...]]:
+    head = _SNAPSHOT_HEAD.size
+    if len(data) < head + _SNAPSHOT_COUNT.size:
+        raise CorruptSnapshot(f"only {len(data)} bytes")
+    version, crc = _SNAPSHOT_HEAD.unpack_from(data)
+    if version != _SNAPSHOT_VERSION:
+        raise CorruptSnapshot(f"version {version}")
+    if crc32c(data[head:]) != crc:
+        raise CorruptSnapshot("wrong checksum")
+    (count,) = _SNAPSHOT_COUNT.unpack_from(data, head)
+    rows = data[head + _SNAPSHOT_COUNT.size :]
+    if count < 0 or len(rows) != count * _SNAPSHOT_ENTRY.size:
+        raise CorruptSnapshot(f"{count} entries in {len(rows)} bytes")
+    return list(_SNAPSHOT_ENTRY.iter_unpack(rows))

@@ -1,0 +1,160 @@
+"""Reading a log: from an offset to a region of a file.
+
+Role: find the batch that holds an offset and the region to send; the bytes themselves go from the file to the socket (RP-26).
+Thread: any. Lock: none. All input is what the log has published (see partition_log.py); the places of sequential readers and the list of
+open files are hints: losing one to another thread costs a look-up, never a wrong answer.
+
+A read of a sequential reader costs one dict look-up, one look-up in a cached window of the index and one small pread. The region ends
+at a batch boundary when the index knows one, so that no bytes are sent twice, and the place of the next read is remembered.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, TypeAlias
+
+from barnabas.broker.log.index import IndexDamaged
+from barnabas.broker.log.segment import CorruptLog, Place, Segment
+from barnabas.net.send import FileRegion
+
+log = logging.getLogger(__name__)
+
+Tail: TypeAlias = tuple[int, Segment, int]
+"""End offset, active segment, its size."""
+
+_MAX_HINTS = 64
+_FILES_KEPT_OPEN = 4
+
+
+class View(NamedTuple):
+    """The segments of a log, oldest first, and their base offsets for bisection."""
+
+    bases: tuple[int, ...]
+    segments: tuple[Segment, ...]
+
+
+class LogReader:
+    """Finds batches in the segments of one log."""
+
+    __slots__ = ("_hints", "_recent", "_repair", "view")
+
+    def __init__(self, segments: list[Segment], repair: Callable[[Segment], None]) -> None:
+        self._repair = repair
+        self._hints: dict[int, tuple[Segment, int]] = {}
+        self._recent: list[Segment] = []
+        self.view = _view(segments)
+
+    def publish(self, segments: list[Segment]) -> None:
+        """A new list of segments; places in segments that are gone are forgotten."""
+        self.view = _view(segments)
+        self._hints = {}
+
+    def region(self, offset: int, max_bytes: int, min_one_batch: bool, tail: Tail) -> FileRegion | bytes:
+        """The batches from the one that holds `offset` on, as the tail that the caller has seen allows."""
+        hint = self._hints.get(offset)
+        if hint is not None:
+            segment, position = hint
+            limit = tail[2] if segment is tail[1] else segment.size
+            if position < limit and not segment.retired:
+                return self._cut(segment, position, limit, max_bytes, min_one_batch, tail)
+        found = self.find(offset, tail)
+        if found is None:
+            return b""
+        segment, position, limit = found
+        return self._cut(segment, position, limit, max_bytes, min_one_batch, tail)
+
+    def find(self, offset: int, tail: Tail) -> tuple[Segment, int, int] | None:
+        """(segment, position, size) of the first batch that ends at or after an offset."""
+        for segment, limit in self.segments_from(offset, tail):
+            if limit and offset <= segment.base_offset:
+                return segment, 0, limit
+            place = self.repairing(segment, lambda s, e: s.locate(offset, e), limit)
+            if place is not None:
+                return segment, place.position, limit
+        return None
+
+    def segments_from(self, offset: int, tail: Tail) -> Iterator[tuple[Segment, int]]:
+        """The segment that an offset belongs to and all after it, each with its published size."""
+        view = self.view
+        first = max(0, bisect_right(view.bases, offset) - 1)
+        for segment in view.segments[first:]:
+            if segment is tail[1]:
+                yield segment, tail[2]
+                return
+            self._keep_open(segment)
+            yield segment, segment.size
+
+    def repairing(self, segment: Segment, look_up: Callable[[Segment, int], Place | None], end: int) -> Place | None:
+        """Do a look-up; when an index turns out to be damaged, rebuild it from the log and look again."""
+        try:
+            return look_up(segment, end)
+        except IndexDamaged as damage:
+            log.warning("%s; rebuilding the index from the log", damage)
+            self._repair(segment)
+            return look_up(segment, end)
+
+    def release(self) -> None:
+        """Give up all descriptors; regions that are being sent keep theirs."""
+        self._hints = {}
+        for segment in self.view.segments:
+            segment.release()
+
+    def _cut(
+        self, segment: Segment, position: int, limit: int, max_bytes: int, min_one_batch: bool, tail: Tail
+    ) -> FileRegion | bytes:
+        file = segment.file()
+        end = position + max_bytes
+        if end >= limit:
+            end = limit
+            if segment is tail[1]:
+                self._remember(tail[0], segment, limit)
+        else:
+            boundary = self._boundary(segment, position, end)
+            if boundary is None:
+                first = segment.place_at(position).size
+                if first > max_bytes and not min_one_batch:
+                    return b""
+                end = min(limit, max(end, position + first))
+            else:
+                end = boundary
+        return FileRegion(file, position, end - position)
+
+    def _boundary(self, segment: Segment, position: int, end: int) -> int | None:
+        """The last batch boundary before `end` that the index knows, if it is after `position`; the next read begins there."""
+        try:
+            entry = segment.offset_index.floor_by_value(end)
+            if entry is None or not position < entry[1] <= end:
+                return None
+            place = segment.place_at(entry[1])
+        except (IndexDamaged, CorruptLog):
+            return None  # only an economy: a read without it is right, and a look-up that needs the index repairs it
+        if place.last_offset != entry[0]:
+            return None
+        self._remember(place.base_offset, segment, place.position)
+        return place.position
+
+    def _remember(self, offset: int, segment: Segment, position: int) -> None:
+        hints = self._hints
+        if len(hints) >= _MAX_HINTS:
+            self._hints = hints = {}
+        hints[offset] = (segment, position)
+
+    def _keep_open(self, segment: Segment) -> None:
+        """Complete segments share a few descriptors per log, however many there are."""
+        if not segment.is_open:
+            self.note_open(segment)
+
+    def note_open(self, segment: Segment) -> None:
+        recent = self._recent
+        recent.append(segment)
+        if len(recent) > _FILES_KEPT_OPEN:
+            recent.pop(0).release()
+
+    def __repr__(self) -> str:
+        return f"LogReader({len(self.view.segments)} segments, {len(self._hints)} hints)"
+
+
+def _view(segments: list[Segment]) -> View:
+    return View(tuple(segment.base_offset for segment in segments), tuple(segments))

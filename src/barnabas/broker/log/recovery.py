@@ -1,0 +1,317 @@
+"""Loading a partition's directory on start, and recovery after a crash.
+
+Role: from files to a `LoadedLog`. After a clean stop nothing is read but names, sizes and the producer snapshot. Otherwise every
+batch from the recovery point on is checked with its checksum, a torn tail is cut off at the last valid batch, and indexes and producer
+state are rebuilt. Damage never raises: what cannot be believed is rebuilt from the log.
+Thread: the manager's, before any other thread knows the log. Lock: none.
+
+Interrupted compaction (`.cleaned`, `.swap`) will be completed here; until there is compaction, such files can only be left-overs of
+another program: `.cleaned` and `.deleted` are removed, `.swap` is reported and left alone.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+from barnabas.broker.log.checkpoints import read_epochs
+from barnabas.broker.log.config import LogConfig
+from barnabas.broker.log.epochs import LeaderEpochs
+from barnabas.broker.log.files import FileSystem
+from barnabas.broker.log.index import IndexDamaged
+from barnabas.broker.log.producer_state import SNAPSHOT_SUFFIX, CorruptSnapshot, ProducerStates
+from barnabas.broker.log.segment import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    MAX_RELATIVE_OFFSET,
+    TIME_INDEX_SUFFIX,
+    CorruptLog,
+    Segment,
+    segment_name,
+)
+from barnabas.records.batch import (
+    HEADER_SIZE,
+    NO_PRODUCER_ID,
+    BatchHeader,
+    CorruptBatch,
+    check_crc,
+    parse_header,
+)
+
+log = logging.getLogger(__name__)
+
+_CHUNK = 1 << 20
+_TEMPORARY = (".deleted", ".cleaned", ".tmp")
+_NAME_DIGITS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class LoadRequest:
+    """What the manager knows about a partition's directory before it is read."""
+
+    directory: str
+    name: str
+    config: LogConfig
+    recovery_point: int
+    start_offset: int
+    clean: bool
+    now_ms: int
+
+
+@dataclass(slots=True)
+class LoadedLog:
+    """What a partition's directory holds."""
+
+    directory: str
+    segments: list[Segment]
+    start: int
+    end: int
+    recovery_point: int
+    producers: ProducerStates
+    epochs: LeaderEpochs
+    snapshot_offset: int = -1
+    names_changed: bool = True
+    cut_bytes: int = 0
+
+
+def load_log(files: FileSystem, request: LoadRequest) -> LoadedLog:
+    """Read a directory, recovering it when the last stop was not clean."""
+    return _Loader(files, request).load()
+
+
+class _Loader:
+    """One load; a class only to share what each step needs."""
+
+    def __init__(self, files: FileSystem, request: LoadRequest) -> None:
+        self._files = files
+        self._request = request
+        self._directory = request.directory
+        self._names, self._sizes = files.list_sizes(request.directory, LOG_SUFFIX)
+        self._producers = ProducerStates(request.name)
+        self._epochs = LeaderEpochs(read_epochs(files, request.directory))
+        self._cut = 0
+
+    def load(self) -> LoadedLog:
+        request = self._request
+        self._remove_temporary_files()
+        segments = self._open_segments()
+        clean = request.clean and self._ends_at_recovery_point(segments)
+        end = self._load_clean(segments) if clean else self._recover(segments)
+        segments, end = self._fit_start(segments, end)
+        start = max(request.start_offset, segments[0].base_offset)
+        self._epochs.truncate(start, end)
+        point = end if clean else min(request.recovery_point, end)
+        for segment, following in pairwise(segments):
+            segment.synced = following.base_offset <= point
+        snapshot = self._remove_stray_snapshots(segments, end)
+        loaded = LoadedLog(self._directory, segments, start, end, point, self._producers, self._epochs)
+        loaded.snapshot_offset = snapshot if clean else -1
+        loaded.names_changed = not clean
+        loaded.cut_bytes = self._cut
+        return loaded
+
+    def _ends_at_recovery_point(self, segments: list[Segment]) -> bool:
+        """After a clean stop the last batch ends at the recovery point and at the end of the file; else do not believe the marker."""
+        if not segments:
+            return False
+        last = segments[-1]
+        try:
+            return last.end_offset() == self._request.recovery_point
+        except (IndexDamaged, CorruptLog):
+            return False
+
+    # Names.
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self._directory, name)
+
+    def _remove_temporary_files(self) -> None:
+        for name in self._names:
+            if name.endswith(_TEMPORARY):
+                self._files.remove(self._path(name))
+            elif name.endswith(".swap"):
+                log.warning("%s: %s was left by an interrupted compaction of another program", self._directory, name)
+            elif name.endswith((INDEX_SUFFIX, TIME_INDEX_SUFFIX)):
+                self._remove_orphan(name)
+
+    def _remove_orphan(self, name: str) -> None:
+        if name.split(".", maxsplit=1)[0] + LOG_SUFFIX not in self._sizes:
+            log.warning("%s: %s has no log and is removed", self._directory, name)
+            self._files.remove(self._path(name))
+
+    def _open_segments(self) -> list[Segment]:
+        found = []
+        for name, size in self._sizes.items():
+            base = _offset_of(name, LOG_SUFFIX)
+            if base is not None:
+                found.append(Segment(self._files, self._directory, base, size))
+        return sorted(found, key=lambda segment: segment.base_offset)
+
+    def _new_segment(self, base_offset: int) -> Segment:
+        segment = Segment(self._files, self._directory, base_offset)
+        segment.create()
+        return segment
+
+    def _fit_start(self, segments: list[Segment], end: int) -> tuple[list[Segment], int]:
+        """A log that ends before its start has lost its files; it goes on, empty, at its start. There is always one segment."""
+        start = self._request.start_offset
+        if segments and end >= start:
+            return segments, end
+        if segments:
+            log.warning("%s ends at %d, before its start %d: its segments are removed", self._directory, end, start)
+        for segment in segments:
+            segment.remove_files()
+        self._producers.entries.clear()
+        return [self._new_segment(start)], start
+
+    # Producers.
+
+    def _snapshots(self) -> list[int]:
+        offsets = (_offset_of(name, SNAPSHOT_SUFFIX) for name in self._names)
+        return sorted((offset for offset in offsets if offset is not None), reverse=True)
+
+    def _load_snapshot(self, at_most: int) -> int | None:
+        """Load the newest usable snapshot that is not after an offset; its offset."""
+        for offset in self._snapshots():
+            if offset > at_most:
+                continue
+            path = self._path(segment_name(offset) + SNAPSHOT_SUFFIX)
+            try:
+                self._producers.load(self._files.read_file(path), self._request.now_ms)
+                return offset
+            except (CorruptSnapshot, OSError) as error:
+                log.warning("%s: %s; the state of producers is rebuilt from the log", path, error)
+                self._files.remove(path)
+        self._producers.entries.clear()
+        return None
+
+    def _remove_stray_snapshots(self, segments: list[Segment], end: int) -> int:
+        """Keep the snapshots of segments and the one of the end; others would never be used. The newest one's offset, or -1."""
+        kept = {segment.base_offset for segment in segments} | {end}
+        newest = -1
+        for offset in self._snapshots():
+            if offset in kept:
+                newest = max(newest, offset)
+            else:
+                self._files.remove(self._path(segment_name(offset) + SNAPSHOT_SUFFIX))
+        return newest
+
+    def _replay_producers(self, segments: list[Segment], from_offset: int, end: int) -> None:
+        """Read batch headers from an offset on, without their records."""
+        for number, segment in enumerate(segments):
+            following = segments[number + 1].base_offset if number + 1 < len(segments) else end
+            if following > from_offset:
+                for header, _, _ in _walk(segment, 0, segment.size, None):
+                    if header.base_offset >= from_offset:
+                        self._note_producer(header)
+
+    def _note_producer(self, header: BatchHeader) -> None:
+        if header.producer_id > NO_PRODUCER_ID:
+            self._producers.update(header, header.base_offset, self._request.now_ms)
+
+    # The two ways.
+
+    def _load_clean(self, segments: list[Segment]) -> int:
+        """After a clean stop the recovery point is the end of the log."""
+        end = self._request.recovery_point
+        snapshot = self._load_snapshot(end)
+        begin = segments[0].base_offset if snapshot is None else snapshot
+        if begin < end:
+            self._replay_producers(segments, begin, end)
+        return end
+
+    def _recover(self, segments: list[Segment]) -> int:
+        """Check what was not known to be on disk; the end of what is valid."""
+        if not segments:
+            return self._request.start_offset
+        point = self._request.recovery_point
+        first = max([i for i, segment in enumerate(segments) if segment.base_offset <= point], default=0)
+        self._load_state_before(segments, first)
+        end = segments[first].base_offset
+        for number in range(first, len(segments)):
+            segment = segments[number]
+            if segment.base_offset < end:
+                self._drop_from(segments, number, "it begins before the previous segment ends")
+                break
+            end, whole = self._recover_segment(segment, point)
+            if not whole:
+                self._drop_from(segments, number + 1, "a batch before it is damaged")
+                break
+        log.info("%s: recovered from offset %d to %d, %d bytes cut", self._directory, point, end, self._cut)
+        return end
+
+    def _load_state_before(self, segments: list[Segment], first: int) -> None:
+        base = segments[first].base_offset
+        snapshot = self._load_snapshot(base)
+        begin = segments[0].base_offset if snapshot is None else snapshot
+        if begin < base:
+            self._replay_producers(segments[:first], begin, base)
+
+    def _drop_from(self, segments: list[Segment], number: int, reason: str) -> None:
+        for segment in segments[number:]:
+            log.warning("%s: %s is removed: %s", self._directory, segment.path, reason)
+            self._cut += segment.size
+            segment.remove_files()
+        del segments[number:]
+
+    def _recover_segment(self, segment: Segment, recovery_point: int) -> tuple[int, bool]:
+        """Check a segment and rebuild what belongs to it. Its end offset, and whether nothing had to be cut off."""
+        interval = self._request.config.index_interval_bytes
+        segment.begin_rebuild()
+        end, valid = segment.base_offset, 0
+        size = segment.size
+        for header, position, _ in _walk(segment, 0, size, recovery_point):
+            segment.note_batch(position, header.size, header.last_offset, header.max_timestamp, interval)
+            self._note_producer(header)
+            self._epochs.assign(header.partition_leader_epoch, header.base_offset)
+            end, valid = header.next_offset, position + header.size
+        if valid < size:
+            log.warning("%s: %d bytes after offset %d are not valid and are cut off", segment.path, size - valid, end)
+            self._cut += size - valid
+            segment.cut(valid)
+        segment.finish()
+        return end, valid == size
+
+
+def _walk(
+    segment: Segment, position: int, end: int, check_from: int | None
+) -> Iterator[tuple[BatchHeader, int, memoryview]]:
+    """Valid batches in order, until the end or the first that is not valid.
+
+    Batches from the offset `check_from` on are read whole and checked; of those before, and of all with None, only headers are read.
+    """
+    chunk, begin = memoryview(b""), position
+    expected = segment.base_offset
+    while end - position >= HEADER_SIZE:
+        if position - begin + HEADER_SIZE > len(chunk):
+            chunk, begin = memoryview(segment.read(position, min(_CHUNK, end - position))), position
+        try:
+            header = parse_header(chunk, position - begin)
+        except CorruptBatch:
+            return
+        if not _fits(header, expected, segment.base_offset) or header.size > end - position:
+            return
+        batch = chunk[:0]
+        if check_from is not None and header.base_offset >= check_from:
+            if position - begin + header.size > len(chunk):
+                chunk, begin = memoryview(segment.read(position, max(_CHUNK, header.size))), position
+            batch = chunk[position - begin : position - begin + header.size]
+            if not check_crc(batch, header):
+                return
+        yield header, position, batch
+        expected = header.next_offset
+        position += header.size
+
+
+def _fits(header: BatchHeader, expected: int, base: int) -> bool:
+    return header.base_offset >= expected and header.last_offset - base <= MAX_RELATIVE_OFFSET
+
+
+def _offset_of(name: str, suffix: str) -> int | None:
+    stem = name.removesuffix(suffix)
+    if stem == name or len(stem) != _NAME_DIGITS or not stem.isdecimal():
+        return None
+    return int(stem)

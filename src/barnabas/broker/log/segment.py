@@ -1,0 +1,337 @@
+"""One segment of a log: a file of batches and its two indexes.
+
+Role: find batches by offset or by time, keep the indexes, open and close the file.
+Thread: changes by the appender or by recovery; look-ups from any thread.
+Lock: the log's append lock guards changes; look-ups take none and are bounded by the size that the caller has seen published.
+
+File names are the base offset with twenty digits: 00000000000000000000.log .index .timeindex
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from barnabas.broker.log.config import LogConfig
+from barnabas.broker.log.files import FileSystem, OpenFile
+from barnabas.broker.log.index import IndexDamaged, OffsetIndex, TimeIndex
+from barnabas.records.batch import HEADER_SIZE, LENGTH_OVERHEAD, MAGIC_V2, NO_TIMESTAMP, BatchHeader, parse_header
+
+LOG_SUFFIX = ".log"
+INDEX_SUFFIX = ".index"
+TIME_INDEX_SUFFIX = ".timeindex"
+
+MAX_RELATIVE_OFFSET = 2**31 - 1
+ALWAYS = -(2**63)
+"""The roll time of an empty segment: its first batch stops by, and sets the real one."""
+
+_SCAN_CHUNK = 16 * 1024
+_PLACE = struct.Struct(">qi4xb6xi8xq")
+"""base_offset, batch_length, magic, last_offset_delta, max_timestamp: what finding a batch needs, in 43 bytes."""
+
+
+class CorruptLog(Exception):
+    """The bytes at a position of a segment are not a batch."""
+
+
+class Place(NamedTuple):
+    """Where a batch is."""
+
+    position: int
+    size: int
+    base_offset: int
+    last_offset: int
+    max_timestamp: int
+
+
+def segment_name(base_offset: int) -> str:
+    return f"{base_offset:020d}"
+
+
+class Segment:
+    """A file of batches with its indexes. Counters are published by the log, see PartitionLog."""
+
+    __slots__ = (
+        "_file",
+        "_files",
+        "_last_time_entry",
+        "_stem",
+        "base_offset",
+        "bytes_since_index",
+        "index_room",
+        "max_time",
+        "offset_index",
+        "retired",
+        "roll_at_timestamp",
+        "size",
+        "synced",
+        "time_index",
+    )
+
+    def __init__(self, files: FileSystem, directory: str, base_offset: int, size: int = 0) -> None:
+        self.base_offset = base_offset
+        self.size = size
+        self._files = files
+        self._stem = os.path.join(directory, segment_name(base_offset))
+        self._file: OpenFile | None = None
+        self.offset_index = OffsetIndex(files, self._stem + INDEX_SUFFIX, base_offset)
+        self.time_index = TimeIndex(files, self._stem + TIME_INDEX_SUFFIX, base_offset)
+        self.bytes_since_index = 0
+        self.index_room = 0
+        self._last_time_entry = NO_TIMESTAMP
+        self.max_time = (NO_TIMESTAMP, base_offset)
+        """The largest timestamp so far and the last offset of the batch that brought it; one tuple, so that readers see a pair."""
+        self.roll_at_timestamp = ALWAYS
+        self.retired = False
+        self.synced = False
+        """True once all of a segment that is no longer written, indexes too, is on disk."""
+
+    # The file.
+
+    @property
+    def path(self) -> str:
+        return self._stem + LOG_SUFFIX
+
+    def create(self) -> None:
+        self._file = self._files.open(self.path, create=True)
+        self.offset_index.create_empty()
+        self.time_index.create_empty()
+
+    @property
+    def is_open(self) -> bool:
+        return self._file is not None
+
+    def file(self) -> OpenFile:
+        """The open file. A segment that was deleted meanwhile raises FileNotFoundError."""
+        file = self._file
+        if file is None:
+            if self.retired:
+                raise FileNotFoundError(f"{self.path} was removed from the log")
+            file = self._file = self._files.open(self.path)
+        return file
+
+    def retire(self) -> None:
+        """The segment left the log: nobody may open its name again, which may belong to another segment soon."""
+        self.retired = True
+        self.release()
+
+    def release(self) -> None:
+        """Give up the descriptor and what is cached; whoever reads the segment right now keeps the file open for himself."""
+        self._file = None
+        self.offset_index.forget_window()
+        self.time_index.forget_window()
+
+    def remove_files(self) -> None:
+        """Remove the files. The log goes first: an index without a log is removed on start, a log without index is rebuilt."""
+        self.retire()
+        for path in (self.path, self.offset_index.path, self.time_index.path):
+            self._files.remove(path)
+
+    # Keeping the indexes, under the log's append lock.
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether something may have been appended since the start."""
+        return self.index_room > 0 or self.offset_index.has_pending or self.time_index.has_pending
+
+    def prepare_append(self, config: LogConfig, now_ms: int) -> None:
+        """Load what appending needs to know; called once, before the first append after a start."""
+        self.set_limits(config, self.first_timestamp() if self.size else None, now_ms)
+        self.largest_timestamp(self.size)
+        last = self.time_index.last()
+        if last is not None:
+            self._last_time_entry = last[0]
+
+    def set_limits(self, config: LogConfig, first_timestamp: int | None, now_ms: int) -> None:
+        """How many index entries still fit, and which timestamp begins a new segment (segment.ms); None: the segment is empty."""
+        room = config.segment_index_bytes - max(self.offset_index.entries * 8, self.time_index.entries * 12)
+        self.index_room = room // 12 - 1
+        if first_timestamp is None:
+            self.roll_at_timestamp = ALWAYS
+        else:
+            begin = first_timestamp if first_timestamp >= 0 else now_ms
+            self.roll_at_timestamp = begin + config.segment_ms
+
+    def note_batch(self, position: int, size: int, last_offset: int, max_timestamp: int, interval: int) -> None:
+        """Keep indexes and counters after a batch was found (recovery); `append` does the same inline."""
+        if max_timestamp > self.max_time[0]:
+            self.max_time = (max_timestamp, last_offset)
+        if self.bytes_since_index > interval:
+            self.add_index_entries(last_offset, position)
+        self.bytes_since_index += size
+
+    def add_index_entries(self, last_offset: int, position: int) -> None:
+        self.offset_index.append(last_offset, position)
+        self._add_time_entry()
+        self.bytes_since_index = 0
+        self.index_room -= 1
+
+    def _add_time_entry(self) -> None:
+        timestamp, offset = self.max_time
+        if timestamp > self._last_time_entry:
+            self._last_time_entry = timestamp
+            self.time_index.append(timestamp, offset)
+
+    def finish(self) -> None:
+        """The segment is complete (or the log closes): the time index ends with the largest timestamp, and both are written."""
+        self._add_time_entry()
+        self.write_indexes()
+
+    def write_indexes(self) -> None:
+        self.offset_index.write_pending()
+        self.time_index.write_pending()
+
+    def sync(self) -> None:
+        """All of a complete segment to disk."""
+        self.sync_data()
+        self.offset_index.sync()
+        self.time_index.sync()
+        self.synced = True
+
+    def sync_data(self) -> None:
+        file = self.file()  # held by name, see `read`
+        self._files.sync(file.fileno())
+
+    def rebuild_indexes(self, interval: int) -> None:
+        """Write both indexes anew from the batches that are there; under the log's append lock."""
+        self.begin_rebuild()
+        for place in self.places(0, self.size):
+            self.note_batch(place.position, place.size, place.last_offset, place.max_timestamp, interval)
+        self.finish()
+
+    def begin_rebuild(self) -> None:
+        """Forget what the indexes say; `note_batch` for each batch and `finish` make them anew."""
+        self.offset_index.reset()
+        self.time_index.reset()
+        self.max_time = (NO_TIMESTAMP, self.base_offset)
+        self._last_time_entry = NO_TIMESTAMP
+        self.bytes_since_index = 0
+
+    def cut(self, size: int) -> None:
+        """Cut off the end of the file (recovery)."""
+        file = self.file()  # held by name, see `read`
+        self._files.truncate(file.fileno(), size)
+        self.size = size
+
+    def modified_ms(self) -> int:
+        return self._files.modified_ms(self.path)
+
+    # Look-ups, from any thread; `end` is the published size of the segment.
+
+    def first_timestamp(self) -> int:
+        """The largest timestamp of the first batch, or -1."""
+        return self.header_at(0).max_timestamp if self.size >= HEADER_SIZE else NO_TIMESTAMP
+
+    def place_at(self, position: int) -> Place:
+        """The batch that begins at a position."""
+        return _place(self.read(position, _PLACE.size), 0, position)
+
+    def header_at(self, position: int) -> BatchHeader:
+        return parse_header(self.read(position, HEADER_SIZE))
+
+    def read(self, position: int, length: int) -> bytes:
+        # The local name holds the file: with only its number, `release` by another thread could close it before the read.
+        file = self.file()
+        return self._files.pread(file.fileno(), length, position)
+
+    def locate(self, offset: int, end: int) -> Place | None:
+        """The first batch that ends at or after an offset; None when the segment has none."""
+        entry = self.offset_index.floor_by_key(offset)
+        start = 0
+        if entry is not None:
+            start = entry[1]
+            self._check_entry(entry, end)
+        for place in self.places(start, end):
+            if place.last_offset >= offset:
+                return place
+        return None
+
+    def _check_entry(self, entry: tuple[int, int], end: int) -> None:
+        """An index may be damaged or foreign: what it says is believed only if a batch with that last offset is there."""
+        last_offset, position = entry
+        if position < 0 or position + HEADER_SIZE > end:
+            raise IndexDamaged(f"{self.offset_index.path} points to {position}, the log ends at {end}")
+        try:
+            fits = self.place_at(position).last_offset == last_offset
+        except CorruptLog:
+            fits = False
+        if not fits:
+            raise IndexDamaged(f"{self.offset_index.path} points to {position}, where no batch ends with {last_offset}")
+
+    def places(self, position: int, end: int) -> Iterator[Place]:
+        """All batches from a position on; whole ones only."""
+        file = self.file()  # held by name, see `read`
+        fd = file.fileno()
+        pread = self._files.pread
+        chunk, begin = b"", position
+        while end - position >= HEADER_SIZE:
+            at = position - begin
+            if at + _PLACE.size > len(chunk):
+                chunk, begin, at = pread(fd, min(_SCAN_CHUNK, end - position), position), position, 0
+            place = _place(chunk, at, position)
+            if place.size > end - position:
+                return
+            yield place
+            position += place.size
+
+    def end_offset(self) -> int:
+        """The offset after the last batch, by the index and the batches after its last entry; -1 when the last batch is torn."""
+        entry = self.offset_index.last()
+        position, end = 0, self.base_offset
+        if entry is not None:
+            self._check_entry(entry, self.size)
+            position = entry[1]
+        for place in self.places(position, self.size):
+            position, end = place.position + place.size, place.last_offset + 1
+        return end if position == self.size else -1
+
+    def largest_timestamp(self, end: int) -> tuple[int, int]:
+        """(timestamp, last offset of its batch) of the segment, from the time index and the batches after its last entry."""
+        if self.max_time[0] == NO_TIMESTAMP and end:
+            self.max_time = self._find_largest_timestamp(end)
+        return self.max_time
+
+    def _find_largest_timestamp(self, end: int) -> tuple[int, int]:
+        last = self.time_index.last()
+        start = 0
+        if last is not None:
+            place = self.locate(last[1], end)
+            if place is None or (place.last_offset, place.max_timestamp) != (last[1], last[0]):
+                raise IndexDamaged(f"{self.time_index.path} ends with {last}, which the log does not have")
+            start = place.position
+        best = (NO_TIMESTAMP, self.base_offset)
+        for place in self.places(start, end):
+            if place.max_timestamp > best[0]:
+                best = (place.max_timestamp, place.last_offset)
+        return best
+
+    def locate_time(self, timestamp: int, from_offset: int, end: int) -> Place | None:
+        """The first batch, not before an offset, that has a record of this time or later."""
+        entry = self.time_index.floor_by_key(timestamp)
+        begin = max(from_offset, self.base_offset)
+        if entry is not None:
+            place = self.locate(entry[1], end)
+            if place is None or (place.max_timestamp, place.last_offset) != entry:
+                raise IndexDamaged(f"{self.time_index.path} has {entry}, which the log does not have")
+            begin = max(begin, entry[1])
+        first = self.locate(begin, end)
+        if first is None:
+            return None
+        for place in self.places(first.position, end):
+            if place.max_timestamp >= timestamp:
+                return place
+        return None
+
+    def __repr__(self) -> str:
+        return f"Segment({self.path!r}, size={self.size})"
+
+
+def _place(data: bytes, at: int, position: int) -> Place:
+    if len(data) - at < _PLACE.size:
+        raise CorruptLog(f"the file ends inside the batch at {position}")
+    base_offset, length, magic, delta, max_timestamp = _PLACE.unpack_from(data, at)
+    if magic != MAGIC_V2 or length < HEADER_SIZE - LENGTH_OVERHEAD or delta < 0:
+        raise CorruptLog(f"no batch begins at {position}")
+    return Place(position, length + LENGTH_OVERHEAD, base_offset, base_offset + delta, max_timestamp)
