@@ -183,6 +183,10 @@ class PooledReader:
                 channel.muted_for_memory = True
                 self.waiters[channel] = None
                 return None
+            try:
+                return self._read_body(channel)
+            except BlockingIOError:
+                return None  # the size was read: the frame has begun and its deadline runs
         return self._read_body(channel)
 
     def resume(self, channel: Channel) -> bool:

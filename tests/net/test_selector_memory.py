@@ -1,0 +1,225 @@
+"""Selector with little memory, and with many channels (RP-23, RP-25)."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import random
+import resource
+import socket
+import threading
+import tracemalloc
+from collections.abc import Callable
+
+import pytest
+
+from barnabas.net.channel import DisconnectReason, Receive
+from barnabas.net.channel_table import ChannelTable
+from barnabas.net.deadlines import Deadlines
+from barnabas.net.memory_pool import FixedSizeMemoryPool, LeakTrackingMemoryPool, SimpleMemoryPool
+from barnabas.net.selector import Selector
+from tests.net.peers import Network, frame
+
+MakeNetwork = Callable[..., Network]
+
+
+def test_a_channel_without_memory_is_muted_and_resumes(make_network: MakeNetwork) -> None:
+    """RP-25: and a release by another thread ends the wait of poll."""
+    pool = SimpleMemoryPool(10)
+    network = make_network(memory_pool=pool)
+    _, first_peer = network.open()
+    second, second_peer = network.open()
+    first_peer.sendall(frame(b"0123456789"))
+    held = network.receive()
+    second_peer.sendall(frame(b"abc"))
+    network.poll_until(lambda: second.muted_for_memory)
+    network.poll_until(lambda: not second.interest)
+    network.selector.poll(0)
+    assert not network.selector.completed_receives
+    assert network.selector.statistics()["waiting_for_memory"] == 1
+    threading.Timer(0.05, held.release).start()
+    network.selector.poll(1000)  # ended by the release, not by the time
+    assert network.payload() == b"abc"
+    assert pool.used() == 0
+
+
+def test_waiting_channels_get_memory_in_their_order(make_network: MakeNetwork) -> None:
+    """RP-25: first come, first served."""
+    pool = SimpleMemoryPool(10)
+    network = make_network(memory_pool=pool)
+    holder = pool.try_allocate(10)
+    assert holder is not None
+    opened = [network.open() for _ in range(6)]
+    random.shuffle(opened)
+    for number, (channel, peer) in enumerate(opened):
+        peer.sendall(frame(b"x" * 10))
+        network.poll_until(lambda one=channel: one.muted_for_memory)
+        assert network.selector.statistics()["waiting_for_memory"] == number + 1
+    holder.release()
+    order = []
+    for _ in opened:
+        receive = network.receive()
+        order.append(receive.channel)
+        network.selector.poll(0)
+        assert not network.selector.completed_receives
+        receive.release()
+    assert order == [channel for channel, _ in opened]
+
+
+def test_the_deadline_of_a_frame_rests_while_there_is_no_memory(make_network: MakeNetwork) -> None:
+    """RP-42: it is not the peer's fault; nor is the channel idle."""
+    pool = SimpleMemoryPool(10)
+    deadlines = Deadlines(1_000_000_000, 1_000_000_000, 0, 0)
+    network = make_network(memory_pool=pool, deadlines=deadlines, idle_seconds=1)
+    holder = pool.try_allocate(10)
+    assert holder is not None
+    channel, peer = network.open()
+    peer.sendall(frame(b"abc")[:5])
+    network.poll_until(lambda: channel.muted_for_memory)
+    network.clock.advance(100)
+    network.selector.poll(0)
+    assert channel.ready
+    holder.release()
+    network.selector.poll(0)
+    network.clock.advance(0.9)
+    network.selector.poll(0)
+    assert channel.ready
+    network.clock.advance(0.1)
+    network.selector.poll(0)
+    assert [entry[0] for entry in network.selector.disconnected] == [channel]
+    assert pool.used() == 0
+
+
+def test_a_muted_channel_that_gets_memory_is_still_not_read(make_network: MakeNetwork) -> None:
+    """RP-25, RP-20: both reasons must be gone."""
+    pool = SimpleMemoryPool(10)
+    network = make_network(memory_pool=pool)
+    holder = pool.try_allocate(10)
+    assert holder is not None
+    channel, peer = network.open()
+    peer.sendall(frame(b"abc"))
+    network.poll_until(lambda: channel.muted_for_memory)
+    network.selector.mute(channel)
+    holder.release()
+    network.selector.poll(0)
+    network.selector.poll(0.01)
+    assert not network.selector.completed_receives
+    network.selector.unmute(channel)
+    assert network.payload() == b"abc"
+
+
+def test_a_channel_that_closes_while_it_waits_or_reads_gives_all_back(make_network: MakeNetwork) -> None:
+    """RP-25: on every path."""
+    pool = SimpleMemoryPool(10)
+    network = make_network(memory_pool=pool)
+    reading, reading_peer = network.open()
+    waiting, waiting_peer = network.open()
+    graceful, graceful_peer = network.open()
+    reading_peer.sendall(frame(b"0123456789")[:8])
+    network.poll_until(lambda: pool.used() == 10)
+    for channel, peer in ((waiting, waiting_peer), (graceful, graceful_peer)):
+        peer.sendall(frame(b"abc"))
+        network.poll_until(lambda one=channel: one.muted_for_memory)
+    network.selector.close(waiting)
+    network.selector.close(graceful, graceful=True)
+    assert network.disconnection()[0] is graceful
+    assert network.selector.statistics()["waiting_for_memory"] == 0
+    reading_peer.close()
+    assert network.disconnection() == (reading, DisconnectReason.REMOTE_CLOSE)
+    assert (pool.used(), pool.available()) == (0, 10)
+
+
+def test_a_request_larger_than_any_buffer_closes_the_connection(
+    make_network: MakeNetwork, caplog: pytest.LogCaptureFixture
+) -> None:
+    """RP-25: the fixed-size pool refuses it; others are served from the same buffers."""
+    pool = FixedSizeMemoryPool(200, 100)
+    network = make_network(memory_pool=pool)
+    large, large_peer = network.open("large")
+    _, peer = network.open()
+    with caplog.at_level(logging.WARNING):
+        large_peer.sendall(frame(bytes(101)))
+        assert network.disconnection() == (large, DisconnectReason.INVALID_RECEIVE)
+    assert "large: a buffer of 101 bytes was asked for, this memory pool serves at most 100" in caplog.text
+    for text in (b"one", b"x" * 100, b"three"):
+        peer.sendall(frame(text))
+        assert network.payload() == text
+
+
+def test_a_receive_that_is_dropped_without_release_is_found(
+    make_network: MakeNetwork, caplog: pytest.LogCaptureFixture
+) -> None:
+    """RP-25: leak-tracking, through the selector."""
+    pool = LeakTrackingMemoryPool(1000)
+    network = make_network(memory_pool=pool)
+    _, peer = network.open()
+    peer.sendall(frame(b"lost"))
+    network.receive()
+    network.selector.poll(0)
+    gc.collect()
+    with caplog.at_level(logging.ERROR):
+        assert pool.used() == 0
+    assert pool.leaks == 1
+
+
+def test_every_request_is_served_with_memory_for_one(make_network: MakeNetwork) -> None:
+    """RP-25, row 28 of the fault matrix: nobody starves, whoever releases."""
+    pool = SimpleMemoryPool(1)
+    network = make_network(memory_pool=pool)
+    opened = [network.open() for _ in range(20)]
+    for _, peer in opened:
+        peer.sendall(frame(b"x" * 100) * 5)
+    counts = {channel: 0 for channel, _ in opened}
+    held: list[Receive] = []
+    while sum(counts.values()) < 100:
+        network.poll_until(lambda: network.selector.completed_receives)
+        (receive,) = network.selector.completed_receives
+        counts[receive.channel] += 1
+        assert pool.used() == 100
+        for one in held:
+            one.release()
+        receive.release()
+    assert set(counts.values()) == {5}
+
+
+def test_ready_channels_are_shuffled_when_memory_is_low(
+    make_network: MakeNetwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """RP-23: so that the same channel is not first every time."""
+    shuffles: list[int] = []
+    monkeypatch.setattr(random, "shuffle", lambda events: shuffles.append(len(events)))
+    pool = SimpleMemoryPool(1000)
+    network = make_network(memory_pool=pool)
+    _, peer = network.open()
+    peer.sendall(frame(b"x"))
+    network.payload()
+    assert not shuffles
+    holder = pool.try_allocate(901)
+    assert holder is not None
+    peer.sendall(frame(b"x"))
+    network.payload()
+    assert shuffles
+    holder.release()
+
+
+def test_an_idle_channel_costs_little_memory_and_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """10 000 idle connections: at most 6 KiB of Python memory each, and a poll does not look at them."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    count = min(2000, (soft - 200) // 2)
+    pairs = [socket.socketpair() for _ in range(count)]
+    tracemalloc.start()
+    selector = Selector(idle_ns=10**12, deadlines=Deadlines())
+    before = tracemalloc.get_traced_memory()[0]
+    for number, (ours, _) in enumerate(pairs):
+        selector.register(f"127.0.0.1:9092-127.0.0.1:40000-{number}", ours)
+    used = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    looks: list[int] = []
+    look = ChannelTable.expired
+    monkeypatch.setattr(ChannelTable, "expired", lambda *arguments: looks.append(1) or look(*arguments))
+    selector.poll(0)
+    selector.close_all()
+    for _, theirs in pairs:
+        theirs.close()
+    assert used / count < 6 * 1024
+    assert len(looks) == 1
