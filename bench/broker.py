@@ -20,11 +20,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import click
-import psutil
 from rich.console import Console
-from rich.status import Status
 from rich.table import Table
 
+from bench import neighbours
 from bench.brokers import KAFKA, OURS, BrokerFailed, Kind, our_command
 from bench.generators import GeneratorFailed, build
 from bench.peers.jars import PeerUnavailable, ensure_jars
@@ -34,18 +33,18 @@ from bench.workloads import WORKLOADS, Session, WorkFailed
 
 FAILURES = (BrokerFailed, GeneratorFailed, ToolFailed, WorkFailed)
 DESCRIPTORS = 16_384
-CALM_SHARE = 0.15
+Key = tuple[str, Side, int]
+"""Row, side, round."""
 
 
 @dataclass(slots=True)
 class Figures:
     """Every figure that was measured, by row, side and round. The memory row is the largest of a round; all others come once."""
 
-    by_key: dict[tuple[str, Side, int], float] = field(default_factory=dict)
+    by_key: dict[Key, float] = field(default_factory=dict)
 
-    def add(self, name: str, side: Side, turn: int, value: float) -> None:
-        key = (name, side, turn)
-        self.by_key[key] = max(value, self.by_key.get(key, value)) if name == "memory-load" else value
+    def add(self, key: Key, value: float) -> None:
+        self.by_key[key] = max(value, self.by_key.get(key, value)) if key[0] == "memory-load" else value
 
     def of(self, name: str, side: Side, rounds: int) -> list[float]:
         return [self.by_key[name, side, turn] for turn in range(rounds) if (name, side, turn) in self.by_key]
@@ -77,34 +76,35 @@ class Harness:
         kind = self.kinds[side]
         label = f"round {turn + 1}/{self.rounds}  {kind.name:<8}"
         with self.console.status(f"{label}  {group}") as status:
-            self.await_calm(label, group, status)
-
-            def record(name: str, value: float) -> None:
-                self.figures.add(name, side, turn, value)
-                if name in wanted:
-                    unit = next(row.unit for row in self.rows if row.name == name)
-                    self.console.print(f"[dim]{label}[/]  {name:<14} {number(value, unit):>10} {unit}")
-
-            wanted = frozenset(row.name for row in self.rows)
+            if self.calm_seconds:
+                status.update(f"{label}  {group}: waiting for a calm machine")
+                neighbours.wait_for_calm(self.calm_seconds)
+            before = neighbours.read()
             session = Session(
-                kind, self.directory, wanted, self.scale, record, lambda text: status.update(f"{label}  {text}")
+                kind,
+                self.directory,
+                frozenset(row.name for row in self.rows),
+                self.scale,
+                record=lambda name, value: self.record(label, (name, side, turn), value),
+                step=lambda text: status.update(f"{label}  {text}"),
             )
             try:
                 WORKLOADS[group](session)
             except FAILURES as error:
                 self.failures[f"{group}, {kind.name}, round {turn + 1}"] = str(error)
-                self.console.print(f"[red]{label}  {group} failed:[/] {error}", markup=True, highlight=False)
+                self.console.print(f"[red]{label}  {group} failed:[/] {error}")
+            self.note_neighbours(f"{label}  {group}", neighbours.share_since(before))
 
-    def await_calm(self, label: str, group: str, status: Status) -> None:
-        """Nothing of ours runs now: a busy processor is someone else's work, and a figure taken beside it is noted as such."""
-        deadline = time.monotonic() + self.calm_seconds
-        busy = psutil.cpu_percent(1.0) / 100
-        while busy > CALM_SHARE and time.monotonic() < deadline:
-            status.update(f"{label}  {group}: waiting for a calm machine (others take {busy:.0%})")
-            busy = psutil.cpu_percent(1.0) / 100
-        if busy > CALM_SHARE:
-            self.disturbed.append(f"{group}, {label}")
-            self.console.print(f"[yellow]{label}  {group}: other processes take {busy:.0%} of this machine[/]")
+    def record(self, label: str, key: Key, value: float) -> None:
+        self.figures.add(key, value)
+        unit = next((row.unit for row in self.rows if row.name == key[0]), None)
+        if unit is not None:
+            self.console.print(f"[dim]{label}[/]  {key[0]:<14} {number(value, unit):>10} {unit}")
+
+    def note_neighbours(self, label: str, share: float) -> None:
+        if share > neighbours.CALM_SHARE:
+            self.disturbed.append(f"{label}: {share:.0%}")
+            self.console.print(f"[yellow]{label}: other processes took {share:.0%} of this machine meanwhile[/]")
 
     def verdicts(self) -> list[Verdict]:
         found = []

@@ -1,0 +1,53 @@
+"""What else the machine did while we measured: processor time that was neither ours nor our children's. Linux; main thread only.
+
+A figure taken beside other work says little: with two cores, one busy neighbour halves a rate, and may even raise the rate of a
+single connection, because a core that never sleeps answers faster.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from dataclasses import dataclass
+
+import psutil
+
+CALM_SHARE = 0.10
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Seconds so far: by the clock, of all processes, and of this process with the children that it has waited for."""
+
+    clock: float
+    everyone: float
+    ours: float
+
+
+def read() -> Reading:
+    """Interrupt time is left out: the network's share of it is ours, and the system does not charge it to a process."""
+    times = psutil.cpu_times()
+    usage = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    ours = sum(each.ru_utime + each.ru_stime for each in usage)
+    everyone = times.user + times.nice + times.system + getattr(times, "steal", 0.0)
+    return Reading(time.monotonic(), everyone, ours)
+
+
+def share_since(before: Reading) -> float:
+    """The neighbours' share of all cores since `before`, 0 to 1. Children that still run count as neighbours: stop them first."""
+    now = read()
+    capacity = (now.clock - before.clock) * (os.cpu_count() or 1)
+    theirs = (now.everyone - before.everyone) - (now.ours - before.ours)
+    return max(0.0, theirs / capacity) if capacity else 0.0
+
+
+def wait_for_calm(seconds: float) -> float:
+    """Returns as soon as the neighbours are quiet for two seconds, or after `seconds`; their share at the end."""
+    deadline = time.monotonic() + seconds
+    while True:
+        before = read()
+        time.sleep(2.0)
+        share = share_since(before)
+        if share <= CALM_SHARE or time.monotonic() > deadline:
+            return share
