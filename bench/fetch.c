@@ -44,7 +44,7 @@ static void ask(int s, uint64_t offset) {
 
 /* Takes one answer; returns the bytes of records in it and moves *offset behind the last whole batch, or to 0 at the end. */
 static long take(int s, uint8_t *in, uint64_t *offset) {
-  full(s, in, 4); long n = g32(in); if (n > fetch_bytes + SLACK || n < 50) fail("an answer of an odd size");
+  full(s, in, 4); long n = g32(in); if (n > fetch_bytes + SLACK || n < 48 + topic_len) fail("an answer of an odd size");
   full(s, in, n);
   uint8_t *r = in + 4 + 4 + 4 + 2 + topic_len + 4 + 4;                               /* correlation, throttle, topics, name, partitions, index */
   int error = r[0] << 8 | r[1]; if (error) { fprintf(stderr, "fetch: error %d at offset %lu\n", (int16_t)error, (unsigned long)*offset); exit(1); }
