@@ -1,7 +1,7 @@
 """The life of topics: create, delete, grow, configure; catalog and log directories kept in step.
 
 Role: the only writer of both the catalog's topics and the logs. The catalog decides (see `catalog/catalog.py` for the
-order); `reconcile` repairs at start what a kill left half done.
+order); `reconcile` repairs at start what a kill left half done, before the logs are loaded.
 Thread: any handler, and the main thread at start. Lock: `_lock` serialises changes and is held over their file
 operations, because the order catalog, logs must not interleave; no reader and no hot path takes it. Purgatories and
 listeners are told after it is released.
@@ -11,19 +11,27 @@ from __future__ import annotations
 
 import logging
 import threading
+import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from barnabas.broker.catalog import Catalog, NewTopic, TopicInfo
 from barnabas.broker.log.config import LogConfig
+from barnabas.broker.log.files import FileSystem
+from barnabas.broker.log.manager import LogManager, PartitionSpec
 from barnabas.broker.settings import TOPIC, topic_values
-from barnabas.broker.topic_names import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS, check_name, collision_key
+from barnabas.broker.topic_directories import PartitionDirectory, scan
+from barnabas.broker.topic_names import (
+    CLUSTER_METADATA_TOPIC,
+    INTERNAL_TOPICS,
+    check_name,
+    collision_key,
+    name_problem,
+)
 from barnabas.config import Config
 from barnabas.errors import ConfigError, ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from barnabas.broker.log.manager import LogManager, PartitionSpec
-    from barnabas.broker.log.partition_log import PartitionLog
     from barnabas.broker.purgatory import Purgatory
 
 log = logging.getLogger(__name__)
@@ -36,12 +44,18 @@ class Topics:
     """Thread-safe."""
 
     def __init__(
-        self, config: Config, catalog: Catalog, logs: LogManager, purgatories: Sequence[Purgatory] = ()
+        self,
+        config: Config,
+        catalog: Catalog,
+        logs: LogManager,
+        purgatories: Sequence[Purgatory] = (),
+        files: FileSystem | None = None,
     ) -> None:
         self._config = config
         self._catalog = catalog
         self._logs = logs
         self._purgatories = purgatories
+        self._files = files or FileSystem()
         self._delete_listeners: list[DeleteListener] = []
         self._lock = threading.RLock()
         self._log_configs: dict[tuple[tuple[str, str], ...], LogConfig] = {}
@@ -121,15 +135,21 @@ class Topics:
         try:
             for topic in topics:
                 for partition in range(topic.partition_count):
-                    if self._logs.get(topic.name, partition) is None:
-                        self._create_log(topic, partition)
-                        made.append((topic.name, partition))
+                    self._create_log(topic, partition, made)
         except BaseException:
             self._delete_logs(made)
             raise
 
-    def _create_log(self, topic: TopicInfo, partition: int) -> None:
-        self._logs.create(topic.name, partition, topic.topic_id, self._log_config(topic.configs))
+    def _create_log(self, topic: TopicInfo, partition: int, made: list[tuple[str, int]]) -> None:
+        """The log, unless the topic has it already."""
+        existing = self._logs.get(topic.name, partition)
+        if existing is None:
+            self._logs.create(topic.name, partition, topic.topic_id, self._log_config(topic.configs))
+            made.append((topic.name, partition))
+        elif existing.topic_id != topic.topic_id:
+            # A deleted topic of this name whose log could not be removed: its records must not become the new one's.
+            text = f"The log of an older topic is still at {topic.name}-{partition}."
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, text)
 
     # -- delete and grow -------------------------------------------------------------------------------------------
 
@@ -190,7 +210,6 @@ class Topics:
         """A broker setting that topics fall back to has changed: every log gets its new values."""
         with self._lock:
             self._log_configs.clear()
-            self._logs.update_defaults(self._log_config({}))
             for topic in self._catalog.snapshot.topics.values():
                 self._apply_config(topic)
 
@@ -212,52 +231,60 @@ class Topics:
 
     # -- start -----------------------------------------------------------------------------------------------------
 
-    def partition_specs(self) -> dict[tuple[str, int], PartitionSpec]:
-        """What `LogManager.startup` needs to know of every partition that the catalog has."""
-        from barnabas.broker.log.manager import PartitionSpec
+    def reconcile(self) -> dict[tuple[str, int], PartitionSpec]:
+        """Let log directories and catalog agree; what is returned is what `LogManager.startup` is to load or make.
 
-        return {
-            (topic.name, partition): PartitionSpec(topic.topic_id, self._log_config(topic.configs))
-            for topic in self._catalog.snapshot.topics.values()
-            for partition in range(topic.partition_count)
-        }
-
-    def reconcile(self) -> None:
-        """After `LogManager.startup`: let catalog and log directories agree again.
-
-        kill -9 can leave a created topic without some of its logs (made now) and logs of a deleted topic (removed now).
-        Logs that the catalog has never heard of come from a lost catalog or a copied directory: they are adopted, because
-        the other choice would be to delete somebody's data.
+        kill -9 can leave a created topic without some of its logs (`startup` makes them) and logs of a deleted topic
+        (marked for removal here). Logs of topics that the catalog has never heard of come from a lost catalog or a copied
+        directory: they are adopted, because the other choice would be to lose somebody's data.
         """
         with self._lock:
-            self._remove_logs_of_deleted_topics()
-            self._adopt_unknown_logs()
-            for topic in self._catalog.snapshot.topics.values():
-                self._create_logs([topic])
+            try:
+                self._settle_directories()
+            except OSError as error:
+                # The logs are loaded next and report a directory that cannot be read by its name.
+                log.warning("Catalog and log directories could not be compared: %s", error)
+            return {
+                (topic.name, partition): PartitionSpec(topic.topic_id, self._log_config(topic.configs))
+                for topic in self._catalog.snapshot.topics.values()
+                for partition in range(topic.partition_count)
+            }
 
-    def _remove_logs_of_deleted_topics(self) -> None:
+    def _settle_directories(self) -> None:
         deleted = self._catalog.deleted_topics()
-        if not deleted:
-            return
-        left = [partition_log for partition_log in self._logs.logs() if partition_log.topic_id in deleted]
-        self._delete_logs((partition_log.topic, partition_log.partition) for partition_log in left)
-        still_there = {partition_log.topic_id for partition_log in left}
+        # Directories of live topics need no look inside, unless a deleted topic had the same name.
+        known = self._catalog.snapshot.topics.keys() - set(deleted.values())
+        found: set[uuid.UUID] = set()
+        unknown: dict[str, list[PartitionDirectory]] = {}
+        for directory in scan(self._files, self._logs.settings.log_dirs, known):
+            topic_id = directory.topic_id(self._files)
+            if topic_id is None:
+                continue  # not a log of ours, or one whose making was interrupted: the logs decide
+            if topic_id in deleted:
+                found.add(topic_id)
+                directory.mark_deleted(self._files)
+            elif directory.topic not in self._catalog.snapshot.topics:
+                unknown.setdefault(directory.topic, []).append(directory)
         # An id is forgotten only by a start that saw no log of it: a rename lost in a power cut brings nothing back.
-        self._catalog.forget_deleted([topic_id for topic_id in deleted if topic_id not in still_there])
+        if deleted.keys() - found:
+            self._catalog.forget_deleted(deleted.keys() - found)
+        self._adopt(unknown)
 
-    def _adopt_unknown_logs(self) -> None:
-        unknown: dict[str, list[PartitionLog]] = {}
-        for partition_log in self._logs.logs():
-            topic = self._catalog.snapshot.topics.get(partition_log.topic)
-            if topic is None:
-                unknown.setdefault(partition_log.topic, []).append(partition_log)
-            elif partition_log.partition >= topic.partition_count:
-                log.warning("%s grows to its log %d", topic.name, partition_log.partition)
-                self._catalog.add_partitions(topic.name, partition_log.partition + 1)
-        if unknown:
-            log.warning("Adopting topics that are on disk but not in the catalog: %s", ", ".join(sorted(unknown)))
-            self._catalog.create_topics([_adopted(name, found) for name, found in unknown.items()])
-            self._collisions.update({collision_key(name): name for name in unknown})
+    def _adopt(self, unknown: Mapping[str, Sequence[PartitionDirectory]]) -> None:
+        adopted = [new for name, directories in unknown.items() if (new := self._adopted(name, directories))]
+        if adopted:
+            names = ", ".join(new.name for new in adopted)
+            log.warning("Adopting topics that are on disk but not in the catalog: %s", names)
+            self._catalog.create_topics(adopted)
+            self._collisions.update({collision_key(new.name): new.name for new in adopted})
+
+    def _adopted(self, name: str, directories: Sequence[PartitionDirectory]) -> NewTopic | None:
+        """The topic that these directories hold; None when they do not look like the partitions of one topic."""
+        ids = {directory.topic_id(self._files) for directory in directories}
+        if len(ids) > 1 or name == CLUSTER_METADATA_TOPIC or name_problem(name):
+            return None
+        count = max(directory.partition for directory in directories) + 1
+        return NewTopic(name, count, internal=name in INTERNAL_TOPICS, topic_id=ids.pop())
 
     def __repr__(self) -> str:
         return f"Topics({len(self._catalog.snapshot.topics)} topics, {len(self._log_configs)} distinct log configs)"
@@ -285,11 +312,6 @@ def _check_compaction_lag(config: Config, configs: Mapping[str, Any]) -> None:
     if low > high:
         text = f"min.compaction.lag.ms ({low}) cannot be higher than max.compaction.lag.ms ({high})"
         raise KafkaError(ErrorCode.INVALID_CONFIG, text)
-
-
-def _adopted(name: str, found: Sequence[PartitionLog]) -> NewTopic:
-    count = max(partition_log.partition for partition_log in found) + 1
-    return NewTopic(name, count, internal=name in INTERNAL_TOPICS, topic_id=found[0].topic_id)
 
 
 def _storage_error(error: Exception) -> KafkaError:

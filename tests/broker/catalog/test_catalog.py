@@ -16,6 +16,7 @@ import pytest
 
 from barnabas.broker.catalog import Catalog, CatalogSnapshot, NewTopic, TopicInfo, quota_entity, uuid_text
 from barnabas.broker.catalog.catalog import CATALOG_FILE_NAME
+from barnabas.broker.log.results import LogDirLocked, LogDirNotWritable
 from barnabas.clock import SystemClock
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError
 
@@ -241,8 +242,15 @@ def test_a_closed_catalog_refuses_writes_but_still_answers_readers(catalog: Cata
 
 def test_a_second_opener_is_told_at_once(catalog: Catalog, path: Path) -> None:
     catalog.create_topic("orders", 1)
-    with pytest.raises(BarnabasError, match="cannot open the metadata file"):
+    with pytest.raises(LogDirLocked, match="another broker"):
         Catalog.open(path, SystemClock())
+
+
+def test_missing_directories_are_made_and_impossible_ones_are_named(path: Path) -> None:
+    Catalog.open(path.parent / "a" / "b" / "metadata", SystemClock()).close()
+    for wrong in (path.parent / "a" / "b" / "metadata" / "below-a-file", path.parent / "a"):
+        with pytest.raises(LogDirNotWritable):
+            Catalog.open(wrong, SystemClock())
 
 
 def test_a_file_of_a_newer_program_is_refused_by_name(path: Path) -> None:
@@ -274,6 +282,7 @@ def test_the_slow_commit_is_logged(path: Path, caplog: pytest.LogCaptureFixture)
 WRITER = """
 import sys
 from barnabas.broker.catalog import Catalog
+from barnabas.broker.log.results import LogDirLocked, LogDirNotWritable
 from barnabas.clock import SystemClock
 catalog = Catalog.open(sys.argv[1], SystemClock())
 start = int(sys.argv[2])

@@ -6,6 +6,7 @@ Lock: none of its own; `Topics` and `DynamicBrokerConfig` make read, check and s
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
@@ -39,6 +40,6 @@ def unsupported(kind: int) -> KafkaError:
 
 def refuse_duplicate_keys(names: list[str]) -> None:
     """Raises INVALID_REQUEST when a request names a config twice: which of the two would count?"""
-    twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
+    twice = sorted(name for name, times in Counter(names).items() if times > 1)
     if twice:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Error due to duplicate config keys: {', '.join(twice)}")

@@ -47,6 +47,7 @@ def handle(request: Request, broker: BrokerServices) -> DescribeTopicPartitionsR
         topic = snapshot.topics.get(name)
         if topic is None:
             topics.append(_unknown(name))
+            first_partition = 0
             continue
         end = min(topic.partition_count, first_partition + room)
         topics.append(_describe(topic, broker.node.id, first_partition, end))

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from barnabas.broker.catalog.model import CatalogSnapshot, QuotaEntity, TopicInfo
+from barnabas.broker.log.results import LogDirLocked, LogDirNotWritable
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError
 
 T = TypeVar("T")
@@ -51,6 +52,7 @@ class MetadataDatabase:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
+            path.parent.mkdir(parents=True, exist_ok=True)
             # Handlers take turns under the catalog's lock, which is what check_same_thread would guard.
             self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=0)
             try:
@@ -58,8 +60,10 @@ class MetadataDatabase:
             except BaseException:
                 self._connection.close()
                 raise
+        except OSError as error:
+            raise LogDirNotWritable(str(path.parent), error.strerror or str(error)) from error
         except sqlite3.Error as error:
-            raise BarnabasError(f"cannot open the metadata file {path}: {error}") from error
+            raise _open_error(path, error) from error
 
     def _prepare(self) -> None:
         execute = self._connection.execute
@@ -198,6 +202,16 @@ def reserve_producer_ids(connection: sqlite3.Connection, count: int) -> int:
     first = connection.execute("SELECT next_id FROM producer_id").fetchone()[0]
     connection.execute("UPDATE producer_id SET next_id = ?", (first + count,))
     return int(first)
+
+
+def _open_error(path: Path, error: sqlite3.Error) -> BarnabasError:
+    """The catalog is opened before the logs, so it is here that a second broker or a read-only disk is noticed first."""
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code == sqlite3.SQLITE_BUSY:
+        return LogDirLocked(str(path.parent))
+    if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
+        return LogDirNotWritable(str(path.parent), str(error))
+    return BarnabasError(f"cannot open the metadata file {path}: {error}")
 
 
 def _parse_entity(text: str) -> QuotaEntity:
