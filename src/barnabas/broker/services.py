@@ -61,3 +61,7 @@ class BrokerServices:
     produce_purgatory: Purgatory
     fetch_purgatory: Purgatory
     delete_purgatory: Purgatory
+
+    @property
+    def purgatories(self) -> tuple[Purgatory, Purgatory, Purgatory]:
+        return self.produce_purgatory, self.fetch_purgatory, self.delete_purgatory

@@ -48,8 +48,10 @@ class LogDir:
 
     # Start and stop.
 
-    def open(self, node_id: int, cluster_id: str) -> None:
-        """Create the directory, take its lock and note whose it is; LogDirLocked or LogDirNotWritable when that fails."""
+    def lock(self) -> None:
+        """Create the directory and take its lock; LogDirLocked or LogDirNotWritable when that fails. Locking twice is once."""
+        if self._lock_file is not None:
+            return
         try:
             self.files.make_directory(self.path)
             lock_file = self.files.open(self._file(checkpoints.LOCK_FILE), create=True)
@@ -59,6 +61,10 @@ class LogDir:
             lock_file.close()
             raise LogDirLocked(self.path)
         self._lock_file = lock_file
+
+    def open(self, node_id: int, cluster_id: str) -> None:
+        """Lock the directory and note whose it is."""
+        self.lock()
         try:
             self._write_meta_properties(node_id, cluster_id)
         except OSError as error:

@@ -65,7 +65,20 @@ class LogManager:
 
     # Start and stop.
 
-    def startup(self, partitions: Mapping[Key, PartitionSpec] | None = None, threads: bool = True) -> None:
+    def lock_directories(self) -> None:
+        """Take every directory before anything in it is read, the catalog included; `startup` or `shutdown` must follow."""
+        with self._lock:
+            try:
+                for directory in self._dirs:
+                    directory.lock()
+            except BaseException:
+                for directory in self._dirs:
+                    directory.close()
+                raise
+
+    def startup(
+        self, partitions: Mapping[Key, PartitionSpec] | None = None, threads: bool = True, cluster_id: str = ""
+    ) -> None:
         """Lock the directories and load the logs; missing partitions are created. With None, whatever is there is loaded.
 
         Without `threads`, nothing runs by itself: tests call `flusher.flush_now` and `housekeeper.run_due`.
@@ -73,7 +86,7 @@ class LogManager:
         with self._lock:
             try:
                 for directory in self._dirs:
-                    directory.open(self.settings.node_id, self.settings.cluster_id)
+                    directory.open(self.settings.node_id, cluster_id or self.settings.cluster_id)
                 for directory in self._dirs:
                     self._load_directory(directory, partitions)
                 for key, spec in (partitions or {}).items():

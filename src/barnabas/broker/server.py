@@ -1,0 +1,270 @@
+"""The broker: wires every part, starts them in order and stops them in the opposite order.
+
+Role: the only composition root. Start: catalog and logs (with recovery), purgatories, socket server, metrics page. Stop (RP-3): the
+socket server drains first, so that nothing is acknowledged after the logs are flushed and closed.
+Thread: `start`, `shutdown` and `wait` from the owner's thread; `on_fatal` from any thread.
+Lock: `_lock` serialises start and shutdown.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from barnabas.broker.apis.table import TABLE
+from barnabas.broker.catalog import CATALOG_FILE_NAME, Catalog
+from barnabas.broker.dynamic_config import DynamicBrokerConfig
+from barnabas.broker.fetch_sessions import FetchSessionCache
+from barnabas.broker.listeners import advertised, join_address, parse_listeners
+from barnabas.broker.log.config import LogConfig, LogManagerSettings
+from barnabas.broker.log.manager import LogManager
+from barnabas.broker.metrics_registration import register_broker_metrics
+from barnabas.broker.network.socket_server import SocketServer
+from barnabas.broker.purgatory import Purgatory, Timer, TimerThread
+from barnabas.broker.quotas import ClientQuotas
+from barnabas.broker.services import BrokerServices, Node
+from barnabas.broker.settings import log_directories, topic_values
+from barnabas.broker.topic_metrics import TopicMetrics
+from barnabas.broker.topics import Topics
+from barnabas.clock import Clock, SystemClock
+from barnabas.errors import BarnabasError, ConfigError
+from barnabas.metrics import Registry
+from barnabas.threads import ThreadFailedToStart
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from barnabas.broker.metrics_http import MetricsServer
+    from barnabas.broker.request_metrics import RequestMetrics
+    from barnabas.config import Config
+
+log = logging.getLogger(__name__)
+
+# Kafka's numbers for the metric brokerstate.
+NOT_RUNNING, STARTING, RECOVERY, RUNNING, STOPPING = 0, 1, 2, 3, 6
+
+FATAL_EXIT_CODE = 1
+
+
+class BrokerServer:
+    """One broker. `start()` returns when it serves; `shutdown()` when everything is flushed and closed."""
+
+    def __init__(self, config: Config, clock: Clock | None = None) -> None:
+        self.config = config
+        self.clock: Clock = clock or SystemClock()
+        self.registry = Registry()
+        self.state = NOT_RUNNING
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._exit_code = 0
+        self._closers: list[tuple[str, Callable[[float], object]]] = []
+        self._socket_server: SocketServer | None = None
+        self._services: BrokerServices | None = None
+        self._metrics_server: MetricsServer | None = None
+
+    # ---- start -----------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start everything; raises `ConfigError` or another `BarnabasError`, and then nothing is left behind."""
+        with self._lock:
+            if self.state != NOT_RUNNING or self._ended.is_set():
+                raise BarnabasError("the broker was started before")
+            self.state = STARTING
+            try:
+                self._start()
+            except BaseException:
+                self._close_all(5.0)
+                self.state = NOT_RUNNING
+                raise
+            self.state = RUNNING
+
+    def _start(self) -> None:
+        self._timer = Timer(self.clock)
+        listeners = parse_listeners(self.config)
+        sockets = self._socket_server = SocketServer(
+            self.config, listeners, TABLE, clock=self.clock, schedule=self._timer.schedule, on_fatal=self.on_fatal
+        )
+        # A port that is taken is found before recovery begins, which may take long.
+        self._on_close("socket server", sockets.shutdown)
+        bound = sockets.bind()
+        node = Node(self.config["node.id"], self.config["broker.rack"], advertised(self.config, bound))
+        services = self._services = self._open_services(node)
+        self._start_timer(services)
+        register_broker_metrics(self)
+        self._start_metrics_server()
+        sockets.start(services)
+
+    def _open_services(self, node: Node) -> BrokerServices:
+        config, clock = self.config, self.clock
+        logs, catalog = self._open_storage()
+        purgatories = [Purgatory(name, self._timer) for name in ("Produce", "Fetch", "DeleteRecords")]
+        topics = Topics(config, catalog, logs, purgatories)
+        topic_metrics = TopicMetrics()
+        topics.on_delete(lambda topic: topic_metrics.remove(topic.name))
+        quotas = ClientQuotas(clock, config["quota.window.num"], config["quota.window.size.seconds"])
+        quotas.load(catalog.snapshot.quotas)
+        dynamic_config = DynamicBrokerConfig(config, catalog, node.id)
+        dynamic_config.load()
+        self._recover(logs, topics, catalog)
+        return BrokerServices(
+            config=config,
+            clock=clock,
+            node=node,
+            metrics=self.registry,
+            apis=TABLE,
+            catalog=catalog,
+            logs=logs,
+            topics=topics,
+            topic_metrics=topic_metrics,
+            dynamic_config=dynamic_config,
+            quotas=quotas,
+            connection_quotas=self.socket_server.quotas,
+            fetch_sessions=FetchSessionCache(clock, config["max.incremental.fetch.session.cache.slots"]),
+            produce_purgatory=purgatories[0],
+            fetch_purgatory=purgatories[1],
+            delete_purgatory=purgatories[2],
+        )
+
+    def _open_storage(self) -> tuple[LogManager, Catalog]:
+        """Lock the directories first: nothing in them is read, the catalog included, before they are ours."""
+        config = self.config
+        directories = log_directories(config)
+        settings = LogManagerSettings(
+            directories,
+            node_id=config["node.id"],
+            defaults=LogConfig.from_topic_config(topic_values(config, {})),
+            flush_interval_ms=config["log.flush.interval.ms"],
+            checkpoint_interval_ms=config["log.flush.offset.checkpoint.interval.ms"],
+            retention_check_interval_ms=config["log.retention.check.interval.ms"],
+            producer_id_expiration_ms=config["producer.id.expiration.ms"],
+        )
+        logs = LogManager(settings, self.clock)
+        logs.lock_directories()
+        self._on_close("log", logs.shutdown)
+        catalog = Catalog.open(Path(directories[0]) / CATALOG_FILE_NAME, self.clock, config["cluster.id"])
+        self._on_close("catalog", lambda _: catalog.close())
+        return logs, catalog
+
+    def _recover(self, logs: LogManager, topics: Topics, catalog: Catalog) -> None:
+        self.state = RECOVERY
+        logs.startup(topics.reconcile(), cluster_id=catalog.snapshot.cluster_id)
+        self.state = STARTING
+
+    def _start_timer(self, services: BrokerServices) -> None:
+        thread = TimerThread(self._timer, services.node.id, self.on_fatal)
+        thread.start()
+
+        def stop(timeout: float) -> bool:
+            for purgatory in services.purgatories:
+                purgatory.complete_all()
+            return thread.shutdown(timeout)
+
+        self._on_close("timer", stop)
+
+    def _start_metrics_server(self) -> None:
+        address: str = self.config["barnabas.metrics.listener"]
+        if not address:
+            return
+        from barnabas.broker.metrics_http import MetricsServer
+
+        host, _, port = address.rpartition(":")
+        if not port.isdigit() or int(port) > 65535:
+            raise ConfigError("barnabas.metrics.listener", address, "must be host:port, or empty")
+        server = MetricsServer(self.registry.render, self.is_healthy, (host.strip("[]"), int(port)))
+        try:
+            server.start()
+        except ThreadFailedToStart as error:
+            raise ConfigError("barnabas.metrics.listener", address, f"cannot be bound: {error.__cause__}") from error
+        self._metrics_server = server
+        self._on_close("metrics page", server.shutdown)
+
+    # ---- stop ------------------------------------------------------------------------------------------------------
+
+    def _on_close(self, what: str, close: Callable[[float], object]) -> None:
+        self._closers.append((what, close))
+
+    def shutdown(self, timeout: float = 30.0) -> bool:
+        """Drain, flush, close (RP-3). True when everything ended in order; a second call does nothing."""
+        with self._lock:
+            if self.state != RUNNING:
+                return not self._exit_code
+            self.state = STOPPING
+            orderly = self._close_all(timeout)
+            self.state = NOT_RUNNING
+            self._ended.set()
+            return orderly
+
+    def _close_all(self, timeout: float) -> bool:
+        """The socket server first, whoever opened it; the rest in the opposite order of opening."""
+        orderly = True
+        closers, self._closers = self._closers, []
+        closers.sort(key=lambda closer: closer[0] == "socket server")
+        for what, close in reversed(closers):
+            try:
+                if close(timeout) is False:
+                    log.error("the %s did not end in order", what)
+                    orderly = False
+            except Exception:
+                log.exception("an error while closing the %s", what)
+                orderly = False
+        return orderly
+
+    def on_fatal(self, who: str, error: BaseException) -> None:
+        """A thread met something that the broker cannot survive: let `wait` return a non-zero exit code."""
+        log.critical("the broker ends because of %s: %s", who, error)
+        self._exit_code = FATAL_EXIT_CODE
+        self._ended.set()
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Until the broker was stopped (0) or met a fatal error (non-zero)."""
+        self._ended.wait(timeout)
+        return self._exit_code
+
+    # ---- what others ask -------------------------------------------------------------------------------------------
+
+    @property
+    def services(self) -> BrokerServices:
+        if self._services is None:
+            raise BarnabasError("the broker is not running")
+        return self._services
+
+    @property
+    def socket_server(self) -> SocketServer:
+        if self._socket_server is None:
+            raise BarnabasError("the broker is not running")
+        return self._socket_server
+
+    @property
+    def request_metrics(self) -> RequestMetrics:
+        return self.socket_server.request_metrics
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The address that clients of the first data listener use."""
+        control = (self.config["control.plane.listener.name"] or "").upper()
+        endpoints = self.services.node.endpoints
+        return ",".join(join_address(*address) for name, address in endpoints.items() if name != control)
+
+    def port(self, listener: str | None = None) -> int:
+        """The bound port of a listener, by default of the first one."""
+        ports = self.socket_server.ports
+        return ports[listener] if listener else next(iter(ports.values()))
+
+    @property
+    def metrics_address(self) -> str:
+        """`host:port` of the metrics page, or "" when it is off."""
+        host = self.config["barnabas.metrics.listener"].rpartition(":")[0]
+        return f"{host}:{self._metrics_server.port}" if self._metrics_server else ""
+
+    @property
+    def metrics_port(self) -> int | None:
+        return self._metrics_server.port if self._metrics_server else None
+
+    def is_healthy(self) -> bool:
+        return self.state == RUNNING and not self._exit_code
+
+    def __repr__(self) -> str:
+        where = self.bootstrap_servers if self._services else "not started"
+        return f"<BrokerServer {where} state={self.state}>"
