@@ -27,7 +27,9 @@ def fetch(session_id: int = 0, epoch: int = 0, forget: tuple[Any, ...] = (), **t
         topics=[
             FetchTopic(
                 topic=name,
-                partitions=[FetchPartition(partition=p, fetch_offset=o, partition_max_bytes=100) for p, o in at.items()],
+                partitions=[
+                    FetchPartition(partition=p, fetch_offset=o, partition_max_bytes=100) for p, o in at.items()
+                ],
             )
             for name, at in topics.items()
         ],
@@ -66,7 +68,7 @@ def cache(clock: ManualClock) -> FetchSessionCache:
 
 
 def new_session(cache: FetchSessionCache, **topics: dict[int, int]) -> int:
-    context = cache.new_context(fetch(**topics), NAMES)
+    context = cache.new_context(fetch(0, 0, (), **topics), NAMES)
     code, session_id, _ = context.finish(results(context))
     assert code == ErrorCode.NONE
     return session_id
@@ -94,7 +96,13 @@ def test_an_incremental_answer_leaves_out_what_has_not_changed(cache: FetchSessi
     session_id = new_session(cache, t={0: 0, 1: 0, 2: 0, 3: 0, 4: 0})
     context = cache.new_context(fetch(session_id, 1), NAMES)
     assert len(context.partitions) == 5
-    changes: list[dict[str, Any]] = [{}, {"records": b"x"}, {"hw": 11}, {"start": 2}, {"code": 3, "hw": -1, "start": -1}]
+    changes: list[dict[str, Any]] = [
+        {},
+        {"records": b"x"},
+        {"hw": 11},
+        {"start": 2},
+        {"code": 3, "hw": -1, "start": -1},
+    ]
     found = [(wanted, data(wanted.key[1], **changes[wanted.key[1]])) for wanted in context.partitions]
     assert len(context.to_answer(found)) == 4
     code, answer_id, answered = context.finish(found)
@@ -265,11 +273,11 @@ def test_random_sessions_follow_the_model(cache: FetchSessionCache) -> None:
     everything = [(topic, index) for topic in "abc" for index in range(4)]
     for _ in range(60):
         model = Model()
-        model.wanted = {key: 0 for key in rng.sample(everything, rng.randrange(1, 9))}
-        session_id, epoch = 0, 0
+        model.wanted = dict.fromkeys(rng.sample(everything, rng.randrange(1, 9)), 0)
+        session_id = 0
         forget: list[tuple[str, int]] = []
         added = dict(model.wanted)
-        for _ in range(rng.randrange(2, 15)):
+        for epoch in range(rng.randrange(2, 15)):
             state = {
                 key: (rng.randrange(3), rng.randrange(2), rng.choice((0, 0, 0, 6)), rng.choice((b"", b"", b"x")))
                 for key in everything
@@ -293,7 +301,6 @@ def test_random_sessions_follow_the_model(cache: FetchSessionCache) -> None:
             else:
                 assert set(keys(answered)) == must
             assert code == ErrorCode.NONE
-            epoch += 1
             forget = rng.sample(sorted(model.wanted), rng.randrange(len(model.wanted)))
             added = {rng.choice(everything): rng.randrange(9) for _ in range(rng.randrange(3))}
             added = {key: offset for key, offset in added.items() if key not in forget}

@@ -43,7 +43,8 @@ PartitionKey = tuple[TopicKey, int]
 
 
 class Wanted:
-    """One partition that a fetch asks for: the topic by name (`topic_id` None) or by id (`name` resolved later)."""
+    """One partition that a fetch asks for. `key` names the topic by name or by id; an id is resolved at each read, so that
+    a topic that appears later is found."""
 
     __slots__ = ("high_watermark", "key", "local_log_start_offset", "request")
 

@@ -244,8 +244,12 @@ class ClientQuotas:
         return max(bandwidth, 0 if exempt else self.charge_time(request))
 
     def charge_fetch(self, request: Request, size: int) -> int:
-        """Bytes and time of a Fetch answer. When throttled the bytes are taken back: an empty answer goes out instead."""
+        """Bytes and time of a Fetch answer. When throttled the bytes are taken back: an empty answer goes out instead.
+
+        A first batch larger than all windows together is charged as what they hold: it would never be sent otherwise.
+        """
         used = self.charge_time(request)
+        size = int(min(size, self.max_fetch_bytes(request)))
         throttle_ms = max(used, self._charge_bytes(self.fetch, request, size))
         if throttle_ms > 0 and self.fetch.enabled:
             rate = self.fetch.rate_of(*client_of(request))

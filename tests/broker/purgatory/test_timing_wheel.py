@@ -190,7 +190,7 @@ def test_the_thread_sleeps_until_something_is_due_and_does_not_spin() -> None:
         def __init__(self) -> None:
             self.reads = 0
 
-        def monotonic_ns(self) -> int:  # type: ignore[override]
+        def monotonic_ns(self) -> int:
             self.reads += 1
             return time.monotonic_ns()
 
