@@ -169,6 +169,20 @@ def test_a_large_claim_allocates_only_what_arrives() -> None:
             assert held <= 1004
 
 
+def test_a_peer_that_sent_as_much_before_gets_its_memory_at_once() -> None:
+    """RP-25: what a connection holds never exceeds what it has sent."""
+    reader = ReadAheadReader(10_000_000)
+    data = frame(b"x" * 500_000)
+    with channel_with([data, data[:50], data[50:], data[:50], data[50:]]) as channel:
+        while (receive := reader.read(channel)) is None:
+            assert channel.body is not None
+            assert len(channel.body) <= channel.body_received
+        while channel.recv_into.chunks:  # type: ignore[attr-defined]
+            while (receive := reader.read(channel)) is None:
+                assert channel.body is None or len(channel.body) == 500_000
+            assert bytes(receive.payload) == data[4:]
+
+
 def test_the_pooled_reader_never_reads_past_a_frame() -> None:
     """PP-35: what is not claimed stays in the socket."""
     pool = SimpleMemoryPool(1000)

@@ -98,6 +98,7 @@ class Channel:
         "fd",
         "id",
         "interest",
+        "largest_body",
         "last_active_ns",
         "leftover",
         "leftover_position",
@@ -143,6 +144,7 @@ class Channel:
         self.body: bytearray | None = None
         self.body_size = 0
         self.body_received = 0
+        self.largest_body = 0
         self.buffer: PooledBuffer | None = None
 
     @property

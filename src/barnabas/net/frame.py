@@ -117,21 +117,27 @@ class ReadAheadReader:
         if stop < _SMALL_FRAME:
             channel.leftover = self._view[:end].tobytes()
         else:
-            channel.body = bytearray(self._view[_SIZE_BYTES:end])
-            channel.body_size = size
+            _begin_body(channel, size, self._view[_SIZE_BYTES:end])
         return None
 
     def _read_body(self, channel: Channel, body: bytearray) -> Receive | None:
         """A large frame: never reads past its end, so nothing is left over."""
-        remaining = channel.body_size - len(body)
-        count = channel.recv_into(self._view, min(remaining, SCRATCH_BYTES))
+        size = channel.body_size
+        received = channel.body_received
+        if len(body) == size:  # allocated whole
+            count = channel.recv_into(memoryview(body)[received:])
+        else:
+            count = channel.recv_into(self._view, min(size - received, SCRATCH_BYTES))
+            body += self._view[:count]
         if not count:
             raise EndOfStream("end of stream")
         self.bytes_in += count
-        body += self._view[:count]
-        if count < remaining:
+        channel.body_received = received = received + count
+        if received < size:
             return None
         channel.body = None
+        if size > channel.largest_body:
+            channel.largest_body = size
         return Receive(channel, memoryview(body))
 
     def next_buffered(self, channel: Channel) -> Receive | None:
@@ -151,12 +157,23 @@ class ReadAheadReader:
                 channel.leftover_position = stop
                 return Receive(channel, data[start : start + size])
             if size + _SIZE_BYTES >= _SMALL_FRAME:
-                channel.body = bytearray(data[start:])
-                channel.body_size = size
+                _begin_body(channel, size, memoryview(data)[start:])
                 position = end
         channel.leftover = data[position:]
         channel.leftover_position = 0
         return None
+
+
+def _begin_body(channel: Channel, size: int, begin: memoryview) -> None:
+    """A large frame of which `begin` came. Its memory grows with the bytes, unless the peer has once sent a frame as large: then one
+    allocation is twice as fast, and the connection still holds no more than it has received."""
+    channel.body_size = size
+    channel.body_received = len(begin)
+    if size <= channel.largest_body:
+        channel.body = bytearray(size)
+        channel.body[: len(begin)] = begin
+    else:
+        channel.body = bytearray(begin)
 
 
 class PooledReader:

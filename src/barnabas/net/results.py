@@ -23,11 +23,13 @@ class PollResults:
         "connected",
         "disconnected",
         "failed_sends",
+        "has_early",
         "polling",
     )
 
     def __init__(self) -> None:
         self.polling = False
+        self.has_early = False
         self.completed_receives: list[Receive] = []
         self.completed_sends: list[Send] = []
         self.connected: list[Channel] = []
@@ -38,18 +40,21 @@ class PollResults:
 
     def begin(self) -> None:
         """A poll begins: drop what the last one found."""
-        self.completed_receives.clear()
-        self.completed_sends.clear()
-        self.connected.clear()
-        self.disconnected.clear()
-        self.failed_sends.clear()
+        if self.completed_receives:
+            self.completed_receives.clear()
+        if self.completed_sends:
+            self.completed_sends.clear()
+        if self.connected:
+            self.connected.clear()
+        if self.disconnected:
+            self.disconnected.clear()
+        if self.failed_sends:
+            self.failed_sends.clear()
         self.polling = True
 
-    @property
-    def has_early(self) -> bool:
-        return bool(self._early_disconnected or self._early_failed_sends)
-
     def take_early(self) -> None:
+        """Report what happened since the last poll."""
+        self.has_early = False
         self.disconnected.extend(self._early_disconnected)
         self.failed_sends.extend(self._early_failed_sends)
         self._early_disconnected.clear()
@@ -57,7 +62,15 @@ class PollResults:
 
     def add_disconnected(self, channel: Channel) -> None:
         entry = (channel, channel.close_reason or DisconnectReason.LOCAL_CLOSE)
-        (self.disconnected if self.polling else self._early_disconnected).append(entry)
+        if self.polling:
+            self.disconnected.append(entry)
+        else:
+            self._early_disconnected.append(entry)
+            self.has_early = True
 
     def add_failed_send(self, send: Send) -> None:
-        (self.failed_sends if self.polling else self._early_failed_sends).append(send)
+        if self.polling:
+            self.failed_sends.append(send)
+        else:
+            self._early_failed_sends.append(send)
+            self.has_early = True

@@ -49,6 +49,7 @@ DEFAULT_MAX_RECEIVE = 104_857_600
 _MAX_EVENTS = 512
 _EXPIRY_CHECK_NS = 20_000_000  # deadlines are seconds: looking at them more often than this buys nothing
 _LOW_MEMORY_SHARE = 0.1
+_COUNTERS = ("connections_created", "connections_closed", "bytes_in", "bytes_out", "polls", "select_ns", "io_ns")
 
 
 class SendInProgress(BarnabasError):
@@ -186,14 +187,11 @@ class Selector:
             if state is CLOSING:
                 self._dispose(channel, True)
             return False
-        self._keep_sending(channel, send)
-        return False
-
-    def _keep_sending(self, channel: Channel, send: Send) -> None:
         channel.current_send = send
         self._timers.write.start(channel, self._monotonic_ns())
-        if channel.state is READY:
+        if state is READY:
             self._table.set_interest(channel, channel.interest | WRITE)
+        return False
 
     def _write_more(self, channel: Channel, send: Send, now: int) -> None:
         count = send.write_to(channel.transport)
@@ -253,7 +251,14 @@ class Selector:
         results = self._results
         results.begin()
         try:
-            if self._needs_no_readiness() and self._serve_without_readiness():
+            if (
+                self._buffered
+                or self._served
+                or self._immediate
+                or self.closing_channels
+                or results.has_early
+                or (self._pooled is not None and self._pooled.waiters)
+            ) and self._serve_without_readiness():
                 timeout = 0
             monotonic_ns = self._monotonic_ns
             start = monotonic_ns()
@@ -270,16 +275,6 @@ class Selector:
                 self._expire(now)
         finally:
             results.polling = False
-
-    def _needs_no_readiness(self) -> bool:
-        return bool(
-            self._buffered
-            or self._immediate
-            or self.closing_channels
-            or (self._pooled is not None and self._pooled.waiters)
-            or self._results.has_early
-            or self._served
-        )
 
     def _serve_without_readiness(self) -> bool:
         """True when there is something to report, so that select must not wait."""
@@ -333,8 +328,7 @@ class Selector:
 
     def _handle_events(self, events: list[tuple[int, int]], now: int) -> None:
         if self._pooled is not None and self.memory_pool.available() < self.memory_pool.size * _LOW_MEMORY_SHARE:
-            # The OS may report channels in the same order every time; with little memory the first would take all (RP-23).
-            random.shuffle(events)
+            random.shuffle(events)  # else the OS's first channel would take the last memory every time (RP-23)
         by_fd = self._table.by_fd
         read = self._reader.read
         received = self._received
@@ -597,15 +591,8 @@ class Selector:
             "closing": len(self.closing_channels),
             "buffered": len(self._buffered),
             "waiting_for_memory": len(self._pooled.waiters) if self._pooled is not None else 0,
-            "connections_created": self.connections_created,
-            "connections_closed": self.connections_closed,
-            "bytes_in": self.bytes_in,
-            "bytes_out": self.bytes_out,
-            "polls": self.polls,
-            "select_ns": self.select_ns,
-            "io_ns": self.io_ns,
+            **{name: getattr(self, name) for name in _COUNTERS},
         }
 
     def __repr__(self) -> str:
-        counts = f"channels={len(self.channels)} closing={len(self.closing_channels)}"
-        return f"<Selector {counts} pool={self.memory_pool!r}>"
+        return f"<Selector channels={len(self.channels)} closing={len(self.closing_channels)} {self.memory_pool!r}>"

@@ -52,15 +52,18 @@ Part: TypeAlias = bytes | bytearray | memoryview | FileRegion
 
 def framed(parts: Sequence[Part]) -> list[Part]:
     """The parts with their total size in front, joined with the first part when that is small."""
-    total = 0
-    for part in parts:
+    if not parts:
+        return [_pack_size(0)]
+    first = parts[0]
+    total = len(first)
+    small = total < _JOIN_BELOW and type(first) is bytes
+    if len(parts) == 1:
+        return [_pack_size(total) + first] if small else [_pack_size(total), first]  # type: ignore[operator]
+    for part in parts[1:]:
         total += len(part)
-    size = _pack_size(total)
-    if parts:
-        first = parts[0]
-        if type(first) is bytes and len(first) < _JOIN_BELOW:
-            return [size + first, *parts[1:]]
-    return [size, *parts]
+    if small:
+        return [_pack_size(total) + first, *parts[1:]]  # type: ignore[operator]
+    return [_pack_size(total), *parts]
 
 
 class Send:
