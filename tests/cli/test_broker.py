@@ -23,7 +23,7 @@ from tests import wire
 from tests.waiting import wait_until
 
 BANNER = re.compile(
-    r"^Barnabas \S+ ready on (?P<address>127\.0\.0\.1:(?P<port>\d+)) in (?P<seconds>[\d.]+) s, "
+    r"^Barnabas \S+ ready on (?P<address>[\w.]+:(?P<port>\d+)) in (?P<seconds>[\d.]+) s, "
     r"data in (?P<data>.+), metrics at (?P<metrics>\S+)$"
 )
 KAFKAS_OWN_FILE = """
@@ -71,7 +71,9 @@ class Process:
         assert self.popen.stdout
         line = self.popen.stdout.readline().rstrip("\n")
         match = BANNER.match(line)
-        assert match, f"{line!r} is no banner: {self.finish()}"
+        if match is None:
+            self.popen.kill()
+            pytest.fail(f"{line!r} is no banner: {self.finish()}")
         return match
 
     def finish(self, seconds: float = 20) -> tuple[int, str, str]:

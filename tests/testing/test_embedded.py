@@ -11,6 +11,7 @@ import pytest
 from barnabas.errors import BarnabasError, ConfigError, ErrorCode, KafkaError
 from barnabas.testing import EmbeddedBroker
 from tests import wire
+from tests.waiting import wait_until
 
 
 def produce(broker: EmbeddedBroker, topic: str, values: list[bytes], partition: int = 0) -> tuple[int, int]:
@@ -111,6 +112,7 @@ def test_the_report_names_the_last_requests_and_their_times() -> None:
     """RP-31: the parts of a request's time, for a person."""
     with EmbeddedBroker(topics={"t": 1}) as broker:
         produce(broker, "t", [b"x"])
+        wait_until(lambda: "Produce" in broker.request_report())  # recorded a moment after the client has its answer
         report = broker.request_report()
     assert re.search(r"Produce v7  wire 127\.0\.0\.1:\d+-127\.0\.0\.1:\d+-\d+  .*total \d+\.\d{3}", report), report
 
@@ -119,6 +121,7 @@ def test_an_exception_out_of_the_block_carries_the_report() -> None:
     def fail_inside() -> None:
         with EmbeddedBroker(topics={"t": 1}) as broker:
             produce(broker, "t", [b"x"])
+            wait_until(lambda: "Produce" in broker.request_report())
             raise ValueError("mine")
 
     with pytest.raises(ValueError, match="mine") as failed:

@@ -7,6 +7,7 @@ import pytest
 PRODUCE = """
 import pytest
 from tests import wire
+from tests.waiting import wait_until
 
 def produce(broker, topic, values):
     with wire.connect(broker.port) as sock:
@@ -15,9 +16,11 @@ def produce(broker, topic, values):
 
 
 @pytest.fixture
-def project(pytester: pytest.Pytester, request: pytest.FixtureRequest) -> pytest.Pytester:
+def project(
+    pytester: pytest.Pytester, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> pytest.Pytester:
     """A project with nothing of ours but the installed plugin (and our hand-written frames)."""
-    pytester.syspathinsert(request.config.rootpath)
+    monkeypatch.setenv("PYTHONPATH", str(request.config.rootpath))
     pytester.makeini("[pytest]\n")
     return pytester
 
@@ -77,6 +80,7 @@ def test_a_failed_test_shows_the_last_requests(project: pytest.Pytester) -> None
         + """
 def test_fails(kafka_broker, kafka_topic):
     produce(kafka_broker, kafka_topic, [b"a"])
+    wait_until(lambda: "Produce" in kafka_broker.request_report())
     assert kafka_broker.records(kafka_topic) == []
 
 def test_fails_without_it():

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import Producer
+from kafka import KafkaProducer
 
 from barnabas.records.batch import CorruptBatch
 from barnabas.testing import EmbeddedBroker
@@ -18,8 +19,8 @@ def broker() -> Iterator[EmbeddedBroker]:
         yield broker
 
 
-@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_keys_values_headers_and_times_of_every_codec(broker: EmbeddedBroker, codec: str) -> None:
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "zstd"])
+def test_keys_values_headers_and_times_of_the_codecs_of_librdkafka(broker: EmbeddedBroker, codec: str) -> None:
     topic = broker.unique_topic_name(codec)
     broker.create_topic(topic)
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "compression.type": codec, "linger.ms": 50})
@@ -32,6 +33,22 @@ def test_keys_values_headers_and_times_of_every_codec(broker: EmbeddedBroker, co
         expected.append(Record(topic, 0, number, 1_700_000_000_000 + number, key, value, headers, codec))
     assert producer.flush(30) == 0
     assert broker.records(topic) == expected
+
+
+def test_lz4_is_read_too(broker: EmbeddedBroker) -> None:
+    """With another client: librdkafka turns lz4 off when a broker has no FindCoordinator."""
+    topic = broker.unique_topic_name("lz4")
+    broker.create_topic(topic)
+    producer = KafkaProducer(bootstrap_servers=broker.bootstrap_servers, compression_type="lz4", linger_ms=20)
+    try:
+        for number in range(20):
+            producer.send(topic, b"v" * 200, b"k%d" % number, timestamp_ms=1_700_000_000_000, partition=0)
+        producer.flush(30)
+    finally:
+        producer.close()
+    records = broker.records(topic)
+    assert [(r.offset, r.key, r.value) for r in records] == [(n, b"k%d" % n, b"v" * 200) for n in range(20)]
+    assert {r.compression for r in records} == {"lz4"}
 
 
 def test_the_broker_s_time_is_shown_when_the_topic_wants_it(broker: EmbeddedBroker) -> None:

@@ -57,7 +57,10 @@ def parse_listeners(config: Config) -> tuple[Listener, ...]:
 def advertised(config: Config, bound: dict[str, tuple[str, int]]) -> dict[str, tuple[str, int]]:
     """What each listener is advertised as: the setting, else where it is bound; port 0 means the bound port."""
     endpoints = {name: (_reachable(host), port) for name, (host, port) in bound.items()}
+    controller = _controller_listeners(config)
     for name, host, port in _parse(config, "advertised.listeners"):
+        if name in controller and name not in bound:
+            continue
         if name not in bound:
             raise ConfigError("advertised.listeners", name, f"must name one of the listeners {', '.join(bound)}")
         endpoints[name] = (host or endpoints[name][0], port or bound[name][1])
