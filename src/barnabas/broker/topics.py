@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+MOST_NAMES_LOGGED = 20
+
 ConfigEdit = Callable[[Mapping[str, str]], Mapping[str, str]]
 DeleteListener = Callable[[TopicInfo], None]
 
@@ -126,7 +128,8 @@ class Topics:
         except (OSError, KafkaError) as error:
             return [_storage_error(error)] * len(new_topics)
         self._collisions.update({collision_key(topic.name): topic.name for topic in created})
-        log.info("Created %s", ", ".join(f"{topic.name} ({topic.partition_count})" for topic in created))
+        names = ", ".join(f"{topic.name} ({topic.partition_count})" for topic in created[:MOST_NAMES_LOGGED])
+        log.info("Created %d topics: %s%s", len(created), names, " …" if len(created) > MOST_NAMES_LOGGED else "")
         return created
 
     def _create_logs(self, topics: Sequence[TopicInfo]) -> None:

@@ -13,7 +13,7 @@ from barnabas.broker.apis.config_resources import BROKER, GROUP, TOPIC
 from barnabas.broker.catalog import NewTopic
 from barnabas.broker.settings import BROKER as BROKER_ROWS
 from barnabas.broker.settings import TOPIC as TOPIC_ROWS
-from barnabas.config import ConfigType, to_text
+from barnabas.config import ConfigKey, ConfigType, to_text
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from tests.broker.admin_broker import NODE_ID, AdminBroker
@@ -75,7 +75,12 @@ def test_a_topic_config_shows_all_layers_below_it(tmp_path: Path) -> None:
 def test_retention_in_hours_is_shown_in_milliseconds(tmp_path: Path) -> None:
     with AdminBroker(tmp_path / "data", log_retention_hours=2) as broker:
         broker.topics.create([NewTopic("orders", 1)])
-        assert configs(describe(broker, TOPIC, "orders", "retention.ms"))["retention.ms"].value == "7200000"
+        (found,) = describe(broker, TOPIC, "orders", "retention.ms", include_synonyms=True).configs
+        assert (found.value, found.config_source) == ("7200000", ConfigSource.STATIC_BROKER)
+        assert [(synonym.name, synonym.value) for synonym in found.synonyms] == [
+            ("log.retention.hours", "2"),
+            ("log.retention.hours", "168"),
+        ]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -139,7 +144,8 @@ def test_what_does_not_exist_is_told_resource_by_resource(broker: AdminBroker) -
 
 def test_a_secret_is_never_shown() -> None:
     layers = (Synonym("ssl.keystore.password", "hunter2", ConfigSource.STATIC_BROKER),)
-    entry = ConfigEntry("ssl.keystore.password", ConfigType.PASSWORD, "", True, layers)
+    row = ConfigKey("ssl.keystore.password", ConfigType.PASSWORD, None, "")
+    entry = ConfigEntry(row, True, "hunter2", layers)
     assert entry.sensitive
     assert entry.value is None
     assert [synonym.value for synonym in entry.synonyms] == [None]

@@ -50,7 +50,6 @@ def test_the_one_broker_is_named_with_the_address_of_the_listener(broker: AdminB
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_topic_is_described_with_this_node_as_leader_and_only_replica(broker: AdminBroker, version: int) -> None:
     (topic,) = broker.topics.create([NewTopic("orders", 2)])
-    (found,) = broker.ask(by_name("orders"), version if version >= 4 else 4).topics
     (found,) = broker.ask(MetadataRequest(topics=[MetadataRequestTopic(name="orders")]), version).topics
     assert (found.error_code, found.name, found.is_internal) == (0, "orders", False)
     assert found.topic_id == (topic.topic_id if version >= 10 else NO_ID)  # type: ignore[union-attr]
@@ -158,6 +157,7 @@ def test_topics_are_found_by_id_from_version_12(broker: AdminBroker) -> None:
         assert {found.error_code for found in broker.ask(asked, version).topics} == {ErrorCode.INVALID_REQUEST}
 
 
+@pytest.mark.serial
 def test_metadata_of_many_topics_takes_time_in_proportion(broker: AdminBroker) -> None:
     """Ten times the topics cost about ten times as much, far from a hundred times."""
 

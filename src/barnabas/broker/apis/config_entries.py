@@ -23,6 +23,13 @@ if TYPE_CHECKING:
     from barnabas.broker.services import BrokerServices
 
 
+# Topic configs behind which several settings stand; the first that is set counts.
+IN_LONGER_UNITS = {
+    "retention.ms": ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+    "segment.ms": ("log.roll.ms", "log.roll.hours"),
+}
+
+
 class ConfigSource(IntEnum):
     """Where a value comes from, with Kafka's numbers."""
 
@@ -44,25 +51,28 @@ class Synonym:
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
-    """One config as a client sees it. `layers` are all values from the one that counts down to the default."""
+    """One config as a client sees it. `layers` are all values from the one that counts (`effective`) to the default."""
 
-    name: str
-    type: ConfigType
-    documentation: str
+    row: ConfigKey
     read_only: bool
+    effective: str | None
     layers: tuple[Synonym, ...]
 
     @property
+    def name(self) -> str:
+        return self.row.name
+
+    @property
     def sensitive(self) -> bool:
-        return self.type is ConfigType.PASSWORD
+        return self.row.type is ConfigType.PASSWORD
 
     @property
     def value(self) -> str | None:
-        return None if self.sensitive or not self.layers else self.layers[0].value
+        return None if self.sensitive else self.effective
 
     @property
     def source(self) -> ConfigSource:
-        return self.layers[0].source if self.layers else ConfigSource.DEFAULT
+        return self.layers[0].source
 
     @property
     def synonyms(self) -> list[Synonym]:
@@ -76,31 +86,38 @@ def topic_entries(broker: BrokerServices, configs: Mapping[str, str]) -> list[Co
 
 
 def _topic_entry(broker: BrokerServices, row: ConfigKey, own: str | None) -> ConfigEntry:
+    inherited = to_text(topic_default(broker.config, row))
     layers = [] if own is None else [Synonym(row.name, own, ConfigSource.TOPIC)]
-    # What the topic falls back to may be computed (log.retention.hours in place of log.retention.ms): then the broker's
-    # layers do not show it, and it is the default of the topic config.
-    default = to_text(topic_default(broker.config, row))
-    behind = _broker_layers(broker, BROKER[row.fallback]) if row.fallback in BROKER else []
-    if not behind or behind[0].value != default:
-        behind = [Synonym(row.name, default, ConfigSource.DEFAULT)]
-    return ConfigEntry(row.name, row.type, row.doc, False, (*layers, *behind))
+    layers += _inherited_layers(broker, row, inherited)
+    return ConfigEntry(row, False, inherited if own is None else own, tuple(layers))
+
+
+def _inherited_layers(broker: BrokerServices, row: ConfigKey, inherited: str | None) -> list[Synonym]:
+    """The broker settings behind a topic config. Those in longer units show what the administrator wrote, as in Kafka."""
+    names = IN_LONGER_UNITS.get(row.name) or (row.fallback,)
+    found = [layer for name in names if name in BROKER for layer in _broker_layers(broker, BROKER[name])]
+    found = [layer for layer in found if layer.value is not None]
+    if not found or (len(names) == 1 and found[0].value != inherited):
+        return [Synonym(row.name, inherited, ConfigSource.DEFAULT)]
+    return found
 
 
 def broker_entries(broker: BrokerServices) -> list[ConfigEntry]:
     """Every setting of this broker."""
-    rows = [*BROKER, *_listener_rows(broker.config)]
-    return [
-        ConfigEntry(row.name, row.type, row.doc, not row.dynamic, tuple(_broker_layers(broker, row))) for row in rows
-    ]
+    return [_broker_entry(broker, row) for row in [*BROKER, *_listener_rows(broker.config)]]
+
+
+def _broker_entry(broker: BrokerServices, row: ConfigKey) -> ConfigEntry:
+    layers = tuple(_broker_layers(broker, row))
+    return ConfigEntry(row, not row.dynamic, layers[0].value, layers)
 
 
 def cluster_default_entries(broker: BrokerServices) -> list[ConfigEntry]:
     """Only what is set for all brokers, as Kafka answers for the broker without a name."""
-    layer = broker.dynamic_config.layer(CLUSTER_DEFAULT)
     source = ConfigSource.DYNAMIC_DEFAULT_BROKER
     return [
-        ConfigEntry(name, BROKER[name].type, BROKER[name].doc, False, (Synonym(name, layer[name], source),))
-        for name in layer
+        ConfigEntry(BROKER[name], False, value, (Synonym(name, value, source),))
+        for name, value in broker.dynamic_config.layer(CLUSTER_DEFAULT).items()
         if name in BROKER
     ]
 

@@ -86,8 +86,8 @@ def _result(entry: ConfigEntry, body: DescribeConfigsRequest) -> DescribeConfigs
         config_source=entry.source,
         is_sensitive=entry.sensitive,
         synonyms=_synonyms(entry) if body.include_synonyms else [],
-        config_type=entry.type,
-        documentation=entry.documentation if body.include_documentation else None,
+        config_type=entry.row.type,
+        documentation=entry.row.doc if body.include_documentation else None,
     )
 
 
