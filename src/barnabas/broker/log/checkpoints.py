@@ -111,7 +111,7 @@ def read_partition_metadata(files: FileSystem, directory: str) -> uuid.UUID | No
 def read_properties(files: FileSystem, path: str) -> dict[str, str]:
     try:
         lines = files.read_file(path).decode().splitlines()
-    except FileNotFoundError:
+    except (FileNotFoundError, UnicodeDecodeError):
         return {}
     pairs = (line.partition("=") for line in lines if line.strip() and not line.startswith("#"))
     return {name.strip(): value.strip() for name, _, value in pairs}

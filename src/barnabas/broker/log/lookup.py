@@ -6,6 +6,8 @@ Thread: any. Lock: none; all input is what the log has published.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from barnabas.broker.log.epochs import LeaderEpochs
 from barnabas.broker.log.reading import LogReader, Tail
 from barnabas.broker.log.results import TimestampOffset
@@ -58,13 +60,28 @@ def _max_timestamp(reader: LogReader, start: int, tail: Tail) -> TimestampOffset
     best: tuple[int, int, Segment, int] | None = None
     for segment, end in reader.segments_from(start, tail):
         timestamp, offset = _largest(reader, segment, end)
-        if timestamp >= 0 and offset >= start and (best is None or timestamp > best[0]):
+        if offset < start:  # only in the first segment: its largest timestamp was deleted with the records before the start
+            timestamp, offset = _largest_from(reader, segment, start, end)
+        if timestamp >= 0 and (best is None or timestamp > best[0]):
             best = (timestamp, offset, segment, end)
     if best is None:
         return NOT_FOUND
     timestamp, offset, segment, end = best
     place = reader.repairing(segment, lambda s, e: s.locate(offset, e), end)
     return (_record_in(segment, place, timestamp, start) if place else None) or TimestampOffset(timestamp, offset)
+
+
+def _largest_from(reader: LogReader, segment: Segment, start: int, end: int) -> tuple[int, int]:
+    """(largest timestamp, an offset of its batch) of the records from the start of the log on; one pass over headers."""
+    best = (-1, -1)
+    first = reader.repairing(segment, lambda s, e: s.locate(start, e), end)
+    for place in segment.places(first.position, end) if first else ():
+        largest = place.max_timestamp
+        if place.base_offset < start:
+            largest = max((time for time, offset, _ in _records(segment, place) if offset >= start), default=-1)
+        if largest > best[0]:
+            best = (largest, place.last_offset)
+    return best
 
 
 def _largest(reader: LogReader, segment: Segment, end: int) -> tuple[int, int]:
@@ -81,13 +98,19 @@ def _largest(reader: LogReader, segment: Segment, end: int) -> tuple[int, int]:
 
 def _record_in(segment: Segment, place: Place, timestamp: int, start: int) -> TimestampOffset | None:
     """The first record of a batch that is not older than a time and not below the log's start."""
+    for time, offset, epoch in _records(segment, place):
+        if time >= timestamp and offset >= start:
+            return TimestampOffset(time, offset, epoch)
+    return None
+
+
+def _records(segment: Segment, place: Place) -> Iterator[tuple[int, int, int]]:
+    """(timestamp, offset, leader epoch) of the records of one batch."""
     batch = segment.read(place.position, place.size)
     limit = max(MIN_DECOMPRESSED_LIMIT, 10 * place.size)
     try:
         header = parse_header(batch)
         for time, offset in record_times(batch, header, limit):
-            if time >= timestamp and offset >= start:
-                return TimestampOffset(time, offset, header.partition_leader_epoch)
+            yield time, offset, header.partition_leader_epoch
     except CorruptBatch as error:
         raise CorruptLog(f"the batch at offset {place.base_offset} cannot be read: {error}") from error
-    return None

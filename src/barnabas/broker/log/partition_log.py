@@ -489,10 +489,13 @@ class PartitionLog:
             if self._refusal is not None:
                 return
             end, active, _ = self._tail
-            if active.is_prepared:
-                active.finish()
-            if self._snapshot_offset != end:
-                self._write_snapshot(end)
+            try:
+                if active.is_prepared:
+                    active.finish()
+                if self._snapshot_offset != end:
+                    self._write_snapshot(end)
+            except OSError as error:
+                self._dir.fail(error)  # no clean marker: the next start recovers
         self.flush()
         self.refuse(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
