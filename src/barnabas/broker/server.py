@@ -29,9 +29,8 @@ from barnabas.broker.settings import log_directories, topic_values
 from barnabas.broker.topic_metrics import TopicMetrics
 from barnabas.broker.topics import Topics
 from barnabas.clock import Clock, SystemClock
-from barnabas.errors import BarnabasError, ConfigError
+from barnabas.errors import BarnabasError
 from barnabas.metrics import Registry
-from barnabas.threads import ThreadFailedToStart
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -164,19 +163,13 @@ class BrokerServer:
         self._on_close("timer", stop)
 
     def _start_metrics_server(self) -> None:
-        address: str = self.config["barnabas.metrics.listener"]
-        if not address:
-            return
-        from barnabas.broker.metrics_http import MetricsServer
+        from barnabas.broker.metrics_http import MetricsServer, metrics_address
 
-        host, _, port = address.rpartition(":")
-        if not port.isdigit() or int(port) > 65535:
-            raise ConfigError("barnabas.metrics.listener", address, "must be host:port, or empty")
-        server = MetricsServer(self.registry.render, self.is_healthy, (host.strip("[]"), int(port)))
-        try:
-            server.start()
-        except ThreadFailedToStart as error:
-            raise ConfigError("barnabas.metrics.listener", address, f"cannot be bound: {error.__cause__}") from error
+        address = metrics_address(self.config)
+        if address is None:
+            return
+        server = MetricsServer(self.registry.render, self.is_healthy, address)
+        server.start()
         self._metrics_server = server
         self._on_close("metrics page", server.shutdown)
 
@@ -255,8 +248,7 @@ class BrokerServer:
     @property
     def metrics_address(self) -> str:
         """`host:port` of the metrics page, or "" when it is off."""
-        host = self.config["barnabas.metrics.listener"].rpartition(":")[0]
-        return f"{host}:{self._metrics_server.port}" if self._metrics_server else ""
+        return self._metrics_server.address if self._metrics_server else ""
 
     @property
     def metrics_port(self) -> int | None:
