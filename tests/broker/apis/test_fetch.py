@@ -282,7 +282,17 @@ def test_min_bytes_above_max_bytes_do_not_wait_for_ever(broker: DataBroker) -> N
 
 
 def test_an_error_is_answered_at_once(broker: DataBroker) -> None:
+    asked = broker.send(fetch(("t", 1, 0), ("t", 0, 99), max_wait_ms=500), 12)
+    assert codes(asked.answer) == [0, ErrorCode.OFFSET_OUT_OF_RANGE]
+    asked = broker.send(fetch(("nowhere", 0, 0), max_wait_ms=500), 12)
+    assert codes(asked.answer) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+
+def test_a_topic_that_is_not_there_does_not_turn_a_long_poll_into_a_tight_loop(broker: DataBroker) -> None:
+    """RP-38: the other partitions are waited for; the error comes with the answer."""
     asked = broker.send(fetch(("t", 1, 0), ("nowhere", 0, 0), max_wait_ms=500), 12)
+    assert asked.answers == []
+    broker.advance(0.6)
     assert codes(asked.answer) == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
 

@@ -1,6 +1,6 @@
 """Fetch (key 1), versions 4-18: records from the log file to the socket, without a copy (RP-26).
 
-Answered at once when `min_bytes` are there, a partition fails, or nothing may be waited for; else the request waits in
+Answered at once when `min_bytes` are there, a partition cannot be read, or nothing can be waited for; else the request waits in
 the fetch purgatory (RP-38) until an append makes it ready or `max_wait_ms` is over, and is then read again. That wait is
 RemoteTime and never goes into `throttle_time_ms`. `max_bytes` bounds the answer (also `fetch.max.bytes`), but the first
 batch of the first partition with data is always given whole. read_committed reads to the last stable offset and names
@@ -47,7 +47,9 @@ FIRST_VERSION_WITH_REPLICA_STATE = 15
 FIRST_VERSION_WITH_ZSTD = 10
 FIRST_VERSION_WITH_STORAGE_ERROR = 6
 INVALID_OFFSET = -1
-NONE = int(ErrorCode.NONE)
+WAIT_DESPITE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+"""Only a metadata refresh of the client cures these; answered at once among partitions that could be waited for, they
+would make it ask in a tight loop until then. Kafka waits too."""
 PARTITION_OVERHEAD = 48
 """About what a partition costs in an answer besides its records, for the quota."""
 
@@ -121,7 +123,7 @@ class Fetch:
                 source = self._source(wanted)
                 found = self._read_partition(source, wanted, remaining, min_one_batch)
             except KafkaError as error:
-                self.failed = True
+                self.failed = self.failed or error.code not in WAIT_DESPITE
                 results.append((wanted, _failed(wanted.key[1], self._code(error))))
                 continue
             except Exception:
