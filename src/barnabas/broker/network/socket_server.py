@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import sys
 import threading
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CONTROL_QUEUE = 20
-SWITCH_INTERVAL_SECONDS = 0.0005
 MS = 1_000_000
 
 
@@ -156,8 +154,6 @@ class SocketServer:
             self._follow_config()
 
     def _start(self, services: Any) -> None:
-        if gil_enabled():
-            sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
         if self._reaper is not None:
             self._reaper.start()
         for plane in self.planes:
