@@ -41,6 +41,7 @@ class LogDir:
         self.logs: dict[tuple[str, int], PartitionLog] = {}
         self.discard: Discard = lambda _log, segments: None
         self.offline = False
+        self.names_changed = True
         self._on_file: set[tuple[str, int]] = set()
         self._refused = False
         self._lock_file: OpenFile | None = None
@@ -143,6 +144,12 @@ class LogDir:
 
     def _file(self, name: str) -> str:
         return os.path.join(self.path, name)
+
+    def sync_names(self) -> None:
+        """Make new partition directories durable; once for many of them."""
+        if self.names_changed:
+            self.names_changed = False
+            self.files.sync_directory(self.path)
 
     # Failure.
 

@@ -60,7 +60,9 @@ def _max_timestamp(reader: LogReader, start: int, tail: Tail) -> TimestampOffset
     best: tuple[int, int, Segment, int] | None = None
     for segment, end in reader.segments_from(start, tail):
         timestamp, offset = _largest(reader, segment, end)
-        if offset < start:  # only in the first segment: its largest timestamp was deleted with the records before the start
+        if (
+            offset < start
+        ):  # only in the first segment: its largest timestamp was deleted with the records before the start
             timestamp, offset = _largest_from(reader, segment, start, end)
         if timestamp >= 0 and (best is None or timestamp > best[0]):
             best = (timestamp, offset, segment, end)

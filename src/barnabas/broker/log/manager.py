@@ -186,6 +186,7 @@ class LogManager:
             # The catalog knows no such partition: what is there belongs to a topic of another id.
             self._files.rename(path, os.path.join(directory.path, _unique_name(name, _STRAY_SUFFIX)))
         self._files.make_directory(path)
+        directory.names_changed = True
         checkpoints.write_partition_metadata(self._files, path, topic_id)
         epochs = os.path.join(path, checkpoints.LEADER_EPOCH_FILE)
         self._files.write_file(epochs, checkpoints.encode_epochs([(0, 0)]), sync=False)

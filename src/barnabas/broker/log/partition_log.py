@@ -397,33 +397,30 @@ class PartitionLog:
                 return
             with self._lock:
                 end, active, _ = self._tail
-                names_changed, self._names_changed = self._names_changed, False
                 complete = [segment for segment in self.segments if not segment.synced and segment is not active]
-            dirty = end != self._waiters.durable
-            if not (dirty or complete or names_changed):
-                return
+                if end == self._waiters.durable and not complete:
+                    return  # nothing new; a name alone, of an empty segment, need not be durable
+                names_changed, self._names_changed = self._names_changed, False
             try:
-                self._sync(active if dirty else None, complete, names_changed)
+                self._sync(active, complete, names_changed)
             except OSError as error:
                 self._dir.fail(error)
                 return
             self.last_flush_ns = self._dir.clock.monotonic_ns()
         self._waiters.complete(end)
 
-    def _sync(self, active: Segment | None, complete: list[Segment], names_changed: bool) -> None:
+    def _sync(self, active: Segment, complete: list[Segment], names_changed: bool) -> None:
         began = self._dir.clock.monotonic_ns()
         for segment in complete:
             segment.sync()
-        if active is not None:
-            active.sync_data()
+        active.sync_data()
         if self.epochs.changed:
             self.epochs.changed = False
             path = os.path.join(self.directory, LEADER_EPOCH_FILE)
             self._files.replace_file(path, encode_epochs(list(self.epochs.entries)))
         elif names_changed:
             self._files.sync_directory(self.directory)
-        if names_changed:
-            self._files.sync_directory(self._dir.path)
+        self._dir.sync_names()
         self._dir.flush_stats.record(self._dir.clock.monotonic_ns() - began)
 
     # The start of the log.

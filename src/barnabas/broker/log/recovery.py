@@ -106,6 +106,8 @@ class _Loader:
         point = end if clean else min(request.recovery_point, end)
         for segment, following in pairwise(segments):
             segment.synced = following.base_offset <= point
+        for segment in segments:
+            segment.release()  # files are opened on use: a thousand idle partitions hold no descriptor
         snapshot = self._remove_stray_snapshots(segments, end)
         loaded = LoadedLog(self._directory, segments, start, end, point, self._producers, self._epochs)
         loaded.snapshot_offset = snapshot if clean else -1

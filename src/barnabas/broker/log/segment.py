@@ -278,6 +278,8 @@ class Segment:
 
     def end_offset(self) -> int:
         """The offset after the last batch, by the index and the batches after its last entry; -1 when the last batch is torn."""
+        if not self.size:
+            return self.base_offset
         entry = self.offset_index.last()
         position, end = 0, self.base_offset
         if entry is not None:

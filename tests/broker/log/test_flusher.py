@@ -1,0 +1,215 @@
+"""Durability: group commit, the flush interval, and a disk that fails (RP-41)."""
+
+from __future__ import annotations
+
+import errno
+import threading
+from pathlib import Path
+
+import pytest
+
+from barnabas.broker.log.config import LogManagerSettings
+from barnabas.broker.log.files import FileSystem
+from barnabas.broker.log.manager import LogManager
+from barnabas.clock import SystemClock
+from barnabas.errors import ErrorCode, KafkaError
+from tests.broker.log.stores import TOPIC_ID, Store
+from tests.records.batches import batch
+from tests.waiting import wait_until
+
+
+class SlowDisk(FileSystem):
+    """Counts syncs of files; one can be held back or made to fail."""
+
+    def __init__(self) -> None:
+        self.syncs = 0
+        self.directory_syncs: list[str] = []
+        self.fails = False
+        self.gate = threading.Event()
+        self.gate.set()
+        self.entered = threading.Event()
+
+    def sync(self, fd: int) -> None:
+        self.syncs += 1
+        self.entered.set()
+        assert self.gate.wait(10)
+        if self.fails:
+            raise OSError(errno.EIO, "Input/output error")
+        super().sync(fd)
+
+    def sync_directory(self, path: str) -> None:
+        self.directory_syncs.append(path)
+        super().sync_directory(path)
+
+
+def test_one_flush_serves_all_who_wait(tmp_path: Path) -> None:
+    """RP-41: group commit."""
+    disk = SlowDisk()
+    with Store(tmp_path, disk) as store:
+        told: list[tuple[int, ErrorCode]] = []
+        for number in range(50):
+            offset = store.log.append(batch(1)).last_offset + 1
+            store.log.on_durable(offset, lambda code, number=number: told.append((number, code)))
+        assert told == []
+        assert store.log.has_waiters
+        before = disk.syncs
+        store.manager.flusher.flush_now()
+        assert told == [(number, ErrorCode.NONE) for number in range(50)]
+        assert disk.syncs - before == 1
+        assert store.log.durable_offset == 50
+        assert store.manager.flush_stats.count == 1
+
+
+def test_who_comes_when_the_bytes_are_on_disk_is_told_at_once(tmp_path: Path) -> None:
+    with Store(tmp_path) as store:
+        store.log.append(batch(3))
+        store.log.flush()
+        told: list[ErrorCode] = []
+        store.log.on_durable(3, told.append)
+        assert told == [ErrorCode.NONE]
+
+
+def test_the_disk_works_outside_every_lock_that_appends_and_reads_need(tmp_path: Path) -> None:
+    """RP-41: while a flush is stuck, appends and reads go on, and what they write is not yet called durable."""
+    disk = SlowDisk()
+    with Store(tmp_path, disk) as store:
+        store.log.append(batch(1))
+        disk.gate.clear()
+        disk.entered.clear()
+        flush = threading.Thread(target=store.log.flush)
+        flush.start()
+        try:
+            assert disk.entered.wait(10)
+            assert store.log.append(batch(1)).base_offset == 1
+            assert store.log.read(1, 1000).high_watermark == 2
+            assert store.log.offset_for_timestamp(-1).offset == 2
+            assert store.log.durable_offset == 0
+        finally:
+            disk.gate.set()
+            flush.join(10)
+        assert store.log.durable_offset == 1, "the second batch came after the flush began"
+
+
+def test_a_roll_is_durable_with_its_directory_and_indexes(tmp_path: Path) -> None:
+    disk = SlowDisk()
+    with Store(tmp_path, disk, segment_bytes=300) as store:
+        for _ in range(5):
+            store.log.append(batch(1, size=100))
+        disk.directory_syncs.clear()
+        store.log.flush()
+        assert disk.directory_syncs == [str(store.directory), str(tmp_path)]
+        assert [segment.synced for segment in store.log.segments] == [True, True, True, True, False]
+        before = disk.syncs
+        store.log.flush()
+        assert disk.syncs == before, "nothing new, nothing to sync"
+
+
+def test_a_failed_sync_takes_the_directory_offline_for_ever(tmp_path: Path) -> None:
+    disk = SlowDisk()
+    store = Store(tmp_path, disk)
+    told: list[ErrorCode] = []
+    end = store.log.append(batch(1)).last_offset + 1
+    store.log.on_durable(end, told.append)
+    disk.fails = True
+    store.manager.flusher.flush_now()
+    disk.fails = False
+    assert told == [ErrorCode.KAFKA_STORAGE_ERROR]
+    store.manager.flusher.flush_now()
+    store.log.flush()
+    assert store.log.durable_offset == 0, "a failed sync is never repeated as if nothing had happened"
+    for call in (lambda: store.log.append(batch(1)), lambda: store.log.read(0, 100)):
+        with pytest.raises(KafkaError) as caught:
+            call()
+        assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+    store.log.on_durable(end, told.append)
+    assert told[1:] == [ErrorCode.KAFKA_STORAGE_ERROR]
+    assert [each.offline for each in store.manager.describe_dirs()] == [True]
+    with pytest.raises(KafkaError):
+        store.manager.create("u", 0, TOPIC_ID)
+    store.close()
+    assert not (tmp_path / ".kafka_cleanshutdown").exists()
+    store.open()
+    assert store.log.log_end_offset == 1
+    store.close()
+
+
+def test_another_directory_goes_on_when_one_fails(tmp_path: Path) -> None:
+    disk = SlowDisk()
+    settings = LogManagerSettings((str(tmp_path / "a"), str(tmp_path / "b")))
+    manager = LogManager(settings, SystemClock(), disk)
+    manager.startup(threads=False)
+    logs = [manager.create("t", number, TOPIC_ID) for number in range(4)]
+    assert {log.log_dir for log in logs} == {str(tmp_path / "a"), str(tmp_path / "b")}
+    for log in logs:
+        log.append(batch(1))
+    disk.fails = True
+    logs[0].flush()
+    disk.fails = False
+    manager.flusher.flush_now()
+    assert [log.available for log in logs] == [log.log_dir != logs[0].log_dir for log in logs]
+    assert manager.create("t", 9, TOPIC_ID).log_dir == logs[1].log_dir
+    manager.shutdown()
+
+
+def test_everything_is_flushed_once_per_interval(tmp_path: Path) -> None:
+    """RP-41: without durable acks no more than log.flush.interval.ms is at risk."""
+    with Store(tmp_path) as store:
+        store.log.append(batch(1))
+        store.clock.advance(0.9)
+        store.manager.flusher.flush_now()
+        assert store.log.durable_offset == 0
+        store.clock.advance(0.1)
+        store.manager.flusher.flush_now()
+        assert store.log.durable_offset == 1
+
+
+def test_a_topic_may_ask_for_more_flushes(tmp_path: Path) -> None:
+    with Store(tmp_path, flush_messages=3, flush_ms=100) as store:
+        store.log.append(batch(1))
+        store.log.append(batch(1))
+        assert store.log.durable_offset == 0
+        store.log.append(batch(1))
+        assert store.log.durable_offset == 3
+        store.log.append(batch(1))
+        store.clock.advance(0.1)
+        store.manager.flusher.flush_now()
+        assert store.log.durable_offset == 4
+
+
+def test_one_waiter_with_a_bug_does_not_keep_the_others(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with Store(tmp_path) as store:
+        told: list[ErrorCode] = []
+
+        def broken(_: ErrorCode) -> None:
+            raise ValueError("bug")
+
+        store.log.append(batch(1))
+        store.log.on_durable(1, broken)
+        store.log.on_durable(1, told.append)
+        store.log.flush()
+        assert told == [ErrorCode.NONE]
+        assert "bug" in caplog.text
+
+
+def test_deleting_a_partition_tells_who_waits(tmp_path: Path) -> None:
+    with Store(tmp_path) as store:
+        told: list[ErrorCode] = []
+        store.log.append(batch(1))
+        store.log.on_durable(1, told.append)
+        store.manager.delete("t", 0)
+        assert told == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+
+def test_the_thread_flushes_what_is_asked_for(tmp_path: Path) -> None:
+    manager = LogManager(LogManagerSettings((str(tmp_path),)), SystemClock())
+    manager.startup()
+    try:
+        log = manager.create("t", 0, TOPIC_ID)
+        told = threading.Event()
+        log.append(batch(1))
+        log.on_durable(1, lambda _: told.set())
+        assert told.wait(10)
+        log.append(batch(1))
+        wait_until(lambda: log.durable_offset == 2, what="the flush of the interval")
+    finally:
+        manager.shutdown()

@@ -1,0 +1,101 @@
+"""Time look-ups: special values, boundaries, exact records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from barnabas.broker.log.results import TimestampOffset
+from barnabas.errors import ErrorCode, KafkaError
+from tests.broker.log.stores import Store
+from tests.records.batches import NOW_MS, Batch
+
+NOTHING = TimestampOffset(-1, -1, -1)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store(tmp_path, segment_bytes=2000, index_interval_bytes=150) as made:
+        yield made
+
+
+def test_an_empty_log_answers_the_special_values(store: Store) -> None:
+    assert store.log.offset_for_timestamp(-1) == TimestampOffset(-1, 0, 0)
+    assert store.log.offset_for_timestamp(-2) == TimestampOffset(-1, 0, 0)
+    assert store.log.offset_for_timestamp(-3) == NOTHING
+    assert store.log.offset_for_timestamp(-4) == TimestampOffset(-1, 0, 0)
+    assert store.log.offset_for_timestamp(-5) == NOTHING
+    assert store.log.offset_for_timestamp(0) == NOTHING
+
+
+@pytest.mark.parametrize("codec", range(5))
+def test_the_exact_record_is_found(store: Store, codec: int) -> None:
+    times = [NOW_MS, NOW_MS + 10, NOW_MS + 5, NOW_MS + 20]
+    store.log.append(Batch([b"v"] * 4, timestamps=times, codec=codec).build())
+    assert store.log.offset_for_timestamp(0) == TimestampOffset(NOW_MS, 0, 0)
+    assert store.log.offset_for_timestamp(NOW_MS) == TimestampOffset(NOW_MS, 0, 0)
+    assert store.log.offset_for_timestamp(NOW_MS + 1) == TimestampOffset(NOW_MS + 10, 1, 0)
+    assert store.log.offset_for_timestamp(NOW_MS + 11) == TimestampOffset(NOW_MS + 20, 3, 0)
+    assert store.log.offset_for_timestamp(NOW_MS + 21) == NOTHING
+    assert store.log.offset_for_timestamp(-3) == TimestampOffset(NOW_MS + 20, 3, 0)
+
+
+def test_the_largest_timestamp_is_the_first_of_its_kind(store: Store) -> None:
+    for times in ([5, 9], [9, 3], [2, 1]):
+        store.log.append(Batch([b"v"] * 2, timestamps=times).build())
+    assert store.log.offset_for_timestamp(-3) == TimestampOffset(9, 1, 0)
+
+
+def test_records_below_the_start_are_not_found(store: Store) -> None:
+    for number in range(10):
+        store.log.append(Batch([b"v", b"w"], timestamps=[100 - number, 100 - number]).build())
+    store.log.delete_records_before(7)
+    assert store.log.offset_for_timestamp(0).offset == 7
+    assert store.log.offset_for_timestamp(100) == NOTHING
+    assert store.log.offset_for_timestamp(-2).offset == 7
+
+
+def test_a_header_that_claims_a_time_no_record_has_is_passed_over(store: Store) -> None:
+    store.log.append(Batch([b"v"], timestamp=10, changes={"max_timestamp": 1000}).build())
+    store.log.append(Batch([b"v"], timestamp=500).build())
+    assert store.log.offset_for_timestamp(400) == TimestampOffset(500, 1, 0)
+
+
+def test_log_append_time_is_found_by_the_time_of_the_append(tmp_path: Path) -> None:
+    with Store(tmp_path, timestamp_type="LogAppendTime") as store:
+        for _ in range(5):
+            store.log.append(Batch([b"v", b"w"], timestamp=1).build())
+            store.clock.advance(1)
+        assert store.log.offset_for_timestamp(NOW_MS + 1500) == TimestampOffset(NOW_MS + 2000, 4, 0)
+
+
+def test_records_that_cannot_be_decompressed_are_an_error(store: Store) -> None:
+    store.log.append(Batch([b"garbage"], attributes=3).build())
+    with pytest.raises(KafkaError) as caught:
+        store.log.offset_for_timestamp(5)
+    assert caught.value.code == ErrorCode.CORRUPT_MESSAGE
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=25)
+@given(
+    times=st.lists(st.lists(st.integers(0, 60), min_size=1, max_size=4), min_size=1, max_size=40),
+    restart=st.sampled_from(["no", "clean", "crash"]),
+)
+def test_every_boundary_equals_a_plain_search(store: Store, times: list[list[int]], restart: str) -> None:
+    base = store.log.log_end_offset
+    store.log.delete_records_before(-1)
+    records = []
+    for batch_times in times:
+        store.log.append(Batch([b"v" * 40] * len(batch_times), timestamps=batch_times).build())
+        records += batch_times
+    log = {"no": lambda: store.log, "clean": store.reopen, "crash": store.crash}[restart]()
+    for wanted in range(62):
+        expected = next(((time, base + i) for i, time in enumerate(records) if time >= wanted), (-1, -1))
+        found = log.offset_for_timestamp(wanted)
+        assert (found.timestamp, found.offset) == expected
+    largest = max(records)
+    assert log.offset_for_timestamp(-3).offset == base + records.index(largest)

@@ -1,0 +1,83 @@
+"""Codecs with their limit, and the times of records inside a batch."""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+
+import cramjam
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from barnabas.records.batch import CorruptBatch, parse_header
+from barnabas.records.compression import decompress
+from barnabas.records.reader import read_varint, record_times
+from tests.records.batches import NOW_MS, Batch, compress, varint
+
+CODECS = [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_what_was_compressed_comes_back(codec: int) -> None:
+    data = bytes(range(256)) * 1000
+    assert decompress(codec, compress(codec, data), len(data)) == data
+
+
+@pytest.mark.parametrize("codec", CODECS[1:])
+def test_a_bomb_is_refused_at_its_limit(codec: int) -> None:
+    bomb = compress(codec, bytes(8 << 20))
+    with pytest.raises(CorruptBatch):
+        decompress(codec, bomb, 1 << 20)
+
+
+@pytest.mark.parametrize("codec", CODECS[1:])
+@given(data=st.binary(max_size=200))
+def test_garbage_is_corrupt_and_nothing_else(codec: int, data: bytes) -> None:
+    with contextlib.suppress(CorruptBatch):
+        decompress(codec, data, 1 << 20)
+
+
+def test_raw_snappy_without_the_java_framing_is_read() -> None:
+    assert decompress(2, bytes(cramjam.snappy.compress_raw(b"abc" * 50)), 1000) == b"abc" * 50
+
+
+@pytest.mark.parametrize("length", [-1, 2**31 - 1, 100])
+def test_a_snappy_block_that_claims_too_much_is_corrupt(length: int) -> None:
+    framed = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1) + struct.pack(">i", length) + b"xx"
+    with pytest.raises(CorruptBatch, match="claims"):
+        decompress(2, framed, 1 << 20)
+
+
+def test_an_unknown_codec_is_corrupt() -> None:
+    with pytest.raises(CorruptBatch, match="unknown"):
+        decompress(5, b"", 10)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_the_times_of_records_are_read(codec: int) -> None:
+    times = [NOW_MS + 5, NOW_MS, NOW_MS + 70_000]
+    data = Batch([b"a", b"b" * 1000, b"c"], timestamps=times, codec=codec, base_offset=100).build()
+    assert list(record_times(data, parse_header(data))) == list(zip(times, [100, 101, 102], strict=True))
+
+
+def test_log_append_time_is_the_time_of_every_record() -> None:
+    data = Batch([b"a", b"b"], timestamps=[5, 6], attributes=0x08, changes={"max_timestamp": 99}).build()
+    assert list(record_times(data, parse_header(data))) == [(99, 0), (99, 1)]
+
+
+def test_a_record_that_claims_more_than_there_is_is_corrupt() -> None:
+    data = Batch([b"a"], changes={"record_count": 5, "last_offset_delta": 4}).build()
+    with pytest.raises(CorruptBatch):
+        list(record_times(data, parse_header(data)))
+
+
+@given(st.integers(-(2**63), 2**63 - 1))
+def test_varints_are_read_as_they_were_written(value: int) -> None:
+    data = varint(value)
+    assert read_varint(data, 0) == (value, len(data))
+
+
+def test_an_endless_varint_is_corrupt() -> None:
+    with pytest.raises(CorruptBatch, match="ten bytes"):
+        read_varint(b"\xff" * 20, 0)
