@@ -140,6 +140,23 @@ def test_an_impossible_size_is_refused_before_anything_is_allocated(kind: str, s
     assert pool is None or pool.used() == 0
 
 
+def test_a_frame_over_the_limit_is_refused_even_if_it_is_whole() -> None:
+    """RP-22."""
+    with channel_with([frame(bytes(101))]) as channel, pytest.raises(InvalidReceive, match="frame size 101 "):
+        ReadAheadReader(100).read(channel)
+
+
+def test_read_serves_what_was_read_ahead_before_the_socket() -> None:
+    """RP-19: the order of the bytes, whatever the caller does."""
+    reader = ReadAheadReader(100)
+    with channel_with([frame(b"1") + frame(b"2") + frame(b"3"), frame(b"4")]) as channel:
+        assert reader.read(channel) is not None
+        assert reader.next_buffered(channel) is not None
+        receive = reader.read(channel)
+        assert receive is not None
+        assert receive.payload == b"3"
+
+
 def test_a_bad_size_behind_a_good_frame_is_found_when_it_is_its_turn() -> None:
     """RP-19, RP-22: the good frame is served first."""
     reader = ReadAheadReader(100)

@@ -82,6 +82,20 @@ def test_release_counts_once(pool: MemoryPool) -> None:
     assert "used=0" in repr(pool)
 
 
+def test_two_threads_that_release_at_the_same_moment_count_once(pool: MemoryPool) -> None:
+    """RP-25: both saw the buffer unreleased; the pool's lock decides."""
+    buffer = pool.try_allocate(100)
+    other = pool.try_allocate(100)
+    assert buffer is not None
+    assert other is not None
+    give_back = buffer._give_back
+    assert give_back is not None
+    give_back(buffer)
+    give_back(buffer)
+    assert pool.used() == 100
+    other.release()
+
+
 def test_listeners_hear_only_that_memory_came_back(pool: MemoryPool) -> None:
     """RP-25: the step from nothing free to something free, not every release."""
     calls: list[int] = []

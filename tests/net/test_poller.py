@@ -51,6 +51,9 @@ def test_many_wakes_are_one_signal(with_eventfd: bool, monkeypatch: pytest.Monke
     """RP-23: coalesced, and usable again after each drain."""
     if not with_eventfd:
         monkeypatch.delattr(os, "eventfd")
+    signals: list[None] = []
+    signal = Waker._signal
+    monkeypatch.setattr(Waker, "_signal", lambda self: signals.append(None) or signal(self))
     waker = Waker()
     with select.epoll() as epoll:
         epoll.register(waker.fd, READ)
@@ -61,9 +64,11 @@ def test_many_wakes_are_one_signal(with_eventfd: bool, monkeypatch: pytest.Monke
             waker.drain()
             assert epoll.poll(0) == []
         waker.drain()
+    assert len(signals) == 3
     waker.close()
     waker.wake()
     waker.close()
+    assert len(signals) == 3
 
 
 def test_no_wake_up_is_lost_between_threads() -> None:

@@ -304,3 +304,16 @@ def test_bytes_held_by_the_transport_are_served_although_the_socket_is_silent(
     assert network.selector.statistics()["buffered"] == 0
     peer.close()
     assert network.disconnection() == (channel, DisconnectReason.REMOTE_CLOSE)
+
+
+def test_a_silent_transport_has_begun_no_frame(make_network: MakeNetwork) -> None:
+    """RP-42: looking for buffered bytes starts no deadline when there are none."""
+    network = make_network(deadlines=Deadlines(frame_ns=30 * SECOND))
+    server, peer = network.sockets()
+    channel = network.selector.register("tls", server, Buffering(server))
+    peer.sendall(b"h" + frame(b"11"))
+    assert network.payload() == b"11"
+    network.selector.poll(0)
+    network.clock.advance(100)
+    network.selector.poll(0)
+    assert channel.ready

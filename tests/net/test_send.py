@@ -98,6 +98,15 @@ def test_any_mix_of_parts_arrives_in_order(parts: list[tuple[str, bytes]]) -> No
         assert deliver(send, PlaintextTransport(ours), theirs) == expected
 
 
+@pytest.mark.parametrize("sizes", [[3_000_000], [10, 2_000_000, 500_000], [300_000, 300_000, 1]])
+def test_a_send_that_is_cut_anywhere_goes_on_there(sizes: list[int]) -> None:
+    """RP-24: partial writes inside the first, a middle and the last buffer."""
+    parts = [os.urandom(size) for size in sizes]
+    ours, theirs = small_pair()
+    with ours, theirs:
+        assert deliver(Send(parts), PlaintextTransport(ours), theirs) == b"".join(parts)
+
+
 def test_more_buffers_than_one_call_takes_are_all_written() -> None:
     """RP-24: the OS gathers at most 1024 buffers."""
     ours, theirs = small_pair()

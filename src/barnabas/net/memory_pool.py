@@ -165,8 +165,8 @@ class LeakTrackingMemoryPool(SimpleMemoryPool):
     def __init__(self, size: int) -> None:
         super().__init__(size)
         self.leaks = 0
-        # A finalizer may run in any allocation, also in this thread while it holds `_lock`: so leaked sizes are only queued
-        # there, and booked by the next call into the pool.
+        # A finalizer may run inside any allocation, also of a thread that holds `_lock` or a listener's lock: it takes no lock and
+        # tells nobody. The next call into the pool books what it left here; a selector with waiting channels calls every poll.
         self._leaked: list[int] = []
 
     def _make(self, size: int) -> PooledBuffer:
@@ -178,7 +178,6 @@ class LeakTrackingMemoryPool(SimpleMemoryPool):
 
     def _on_leak(self, size: int) -> None:
         self._leaked.append(size)
-        self._notify()
 
     def _book_leaks(self) -> None:
         while self._leaked:
