@@ -6,7 +6,8 @@ import logging
 
 import pytest
 
-from barnabas.broker.settings import BROKER, TOPIC, broker_config, inline_requests, log_directories, topic_values
+from barnabas.broker.settings import BROKER, broker_config, inline_requests, log_directories
+from barnabas.broker.topic_settings import TOPIC, topic_values
 from barnabas.config import from_environment, load_properties, to_text
 from barnabas.errors import ConfigError
 

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from barnabas.broker import metrics, settings
+from barnabas.broker import metrics, settings, topic_settings
 from barnabas.broker.apis import table
 from barnabas.config import ConfigDef, ConfigKey, to_text
 from barnabas.errors import ErrorCode
@@ -62,8 +62,8 @@ def broker_config_page() -> str:
 def topic_config_page() -> str:
     head = ("key", "type", "default", "allowed", "broker setting behind it", "what it does")
     rows = (
-        (*cells[:4], f"`{settings.TOPIC[cells[0].strip('`')].fallback}`".replace("``", ""), cells[5])
-        for cells in config_rows(settings.TOPIC)
+        (*cells[:4], f"`{topic_settings.TOPIC[cells[0].strip('`')].fallback}`".replace("``", ""), cells[5])
+        for cells in config_rows(topic_settings.TOPIC)
     )
     return (
         "# Topic configs\n\n"

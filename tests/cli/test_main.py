@@ -10,7 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from barnabas import __version__
-from barnabas.broker.settings import BROKER, TOPIC
+from barnabas.broker.settings import BROKER
+from barnabas.broker.topic_settings import TOPIC
 from barnabas.cli import COMMANDS, main
 
 

@@ -13,6 +13,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from barnabas.broker import client_quota_entities
 from barnabas.broker.apis.table import TABLE
 from barnabas.broker.catalog import CATALOG_FILE_NAME, Catalog
 from barnabas.broker.dynamic_config import DynamicBrokerConfig
@@ -25,8 +26,9 @@ from barnabas.broker.network.socket_server import SocketServer
 from barnabas.broker.purgatory import Purgatory, Timer, TimerThread
 from barnabas.broker.quotas import ClientQuotas
 from barnabas.broker.services import BrokerServices, Node
-from barnabas.broker.settings import log_directories, topic_values
+from barnabas.broker.settings import log_directories
 from barnabas.broker.topic_metrics import TopicMetrics
+from barnabas.broker.topic_settings import topic_values
 from barnabas.broker.topics import Topics
 from barnabas.clock import Clock, SystemClock
 from barnabas.errors import BarnabasError
@@ -103,7 +105,7 @@ class BrokerServer:
         topic_metrics = TopicMetrics()
         topics.on_delete(lambda topic: topic_metrics.remove(topic.name))
         quotas = ClientQuotas(clock, config["quota.window.num"], config["quota.window.size.seconds"])
-        quotas.load(catalog.snapshot.quotas)
+        client_quota_entities.load(quotas, self.socket_server.quotas, catalog.snapshot.quotas)
         dynamic_config = DynamicBrokerConfig(config, catalog, node.id)
         dynamic_config.load()
         self._recover(logs, topics, catalog)
@@ -154,13 +156,15 @@ class BrokerServer:
     def _start_timer(self, services: BrokerServices) -> None:
         thread = TimerThread(self._timer, services.node.id, self.on_fatal)
         thread.start()
+        self._on_close("timer", thread.shutdown)
+        self.socket_server.on_drained = self._answer_waiting_requests
 
-        def stop(timeout: float) -> bool:
-            for purgatory in services.purgatories:
-                purgatory.complete_all()
-            return thread.shutdown(timeout)
-
-        self._on_close("timer", stop)
+    def _answer_waiting_requests(self) -> None:
+        """Shutdown: what waits for the disk is acknowledged after a last flush, what waits for data gets what there is."""
+        for partition_log in self.services.logs.logs():
+            partition_log.flush()
+        for purgatory in self.services.purgatories:
+            purgatory.complete_all()
 
     def _start_metrics_server(self) -> None:
         from barnabas.broker.metrics_http import MetricsServer, metrics_address

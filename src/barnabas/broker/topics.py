@@ -19,7 +19,6 @@ from barnabas.broker.catalog import Catalog, NewTopic, TopicInfo
 from barnabas.broker.log.config import LogConfig
 from barnabas.broker.log.files import FileSystem
 from barnabas.broker.log.manager import LogManager, PartitionSpec
-from barnabas.broker.settings import TOPIC, topic_values
 from barnabas.broker.topic_directories import PartitionDirectory, scan
 from barnabas.broker.topic_names import (
     CLUSTER_METADATA_TOPIC,
@@ -28,6 +27,7 @@ from barnabas.broker.topic_names import (
     collision_key,
     name_problem,
 )
+from barnabas.broker.topic_settings import TOPIC, topic_values
 from barnabas.config import Config
 from barnabas.errors import ConfigError, ErrorCode, KafkaError
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import click
 
-from barnabas.broker import settings
+from barnabas.broker import settings, topic_settings
 from barnabas.config import ConfigKey, to_text
 
-TABLES = {"broker": settings.BROKER, "topic": settings.TOPIC}
+TABLES = {"broker": settings.BROKER, "topic": topic_settings.TOPIC}
 
 
 def as_json(row: ConfigKey) -> dict[str, Any]:

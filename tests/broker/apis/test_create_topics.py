@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from barnabas.broker.apis.config_entries import ConfigSource
-from barnabas.broker.settings import TOPIC
+from barnabas.broker.topic_settings import TOPIC
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.create_topics import (
     CreatableReplicaAssignment,

@@ -12,7 +12,7 @@ from barnabas.broker.apis.config_entries import ConfigEntry, ConfigSource, Synon
 from barnabas.broker.apis.config_resources import BROKER, GROUP, TOPIC
 from barnabas.broker.catalog import NewTopic
 from barnabas.broker.settings import BROKER as BROKER_ROWS
-from barnabas.broker.settings import TOPIC as TOPIC_ROWS
+from barnabas.broker.topic_settings import TOPIC as TOPIC_ROWS
 from barnabas.config import ConfigKey, ConfigType, to_text
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource

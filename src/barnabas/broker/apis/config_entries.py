@@ -16,7 +16,8 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from barnabas.broker.dynamic_config import CLUSTER_DEFAULT
-from barnabas.broker.settings import BROKER, TOPIC, accepts_listener_key, topic_default
+from barnabas.broker.settings import BROKER, accepts_listener_key
+from barnabas.broker.topic_settings import TOPIC, topic_default
 from barnabas.config import Config, ConfigKey, ConfigType, to_text
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from barnabas.broker.apis import config_resources
-from barnabas.broker.settings import BROKER, TOPIC, topic_default
+from barnabas.broker.settings import BROKER
+from barnabas.broker.topic_settings import TOPIC, topic_default
 from barnabas.config import Config, ConfigKey, ConfigType, to_text
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.incremental_alter_configs import (

@@ -5,7 +5,7 @@ Role:    per listener one acceptor and N processors; one request channel and han
 Thread:  `bind`, `start`, `shutdown` and the resizes from any one thread at a time.
 Lock:    `_lock` serialises start, resize and shutdown.
 
-Shutdown (RP-3): stop accepting, stop reading, drain the handlers, flush the responses, close.
+Shutdown (RP-3): stop accepting, stop reading, drain the handlers, answer what waits in a purgatory, flush the responses, close.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import logging
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from barnabas.broker.handlers import RequestHandlerPool
@@ -62,6 +62,8 @@ class SocketServer:
         self._ids = itertools.count()
         self._started = False
         self._stopped = False
+        self.on_drained: Callable[[], None] = lambda: None
+        """Called during shutdown, after the last handler ended: whoever still holds a request answers it now."""
         self._reaper = ThrottledChannelReaper(self._clock, on_fatal) if schedule is None else None
         self._schedule = schedule or self._throttle_end
         self.quotas = ConnectionQuotas(config, self._clock)
@@ -243,6 +245,7 @@ class SocketServer:
             for processor in self.processors:
                 processor.stop_reading()
             ended = [pool.shutdown(timeout) for pool in self.pools.values()]
+            self.on_drained()
             if self._reaper is not None:
                 self._reaper.shutdown()
             for plane in self.planes:
