@@ -14,7 +14,7 @@ import pytest
 from tests.waiting import wait_until
 
 LEAK_DEADLINE_SECONDS = 5.0
-OUR_THREADS = ("data-plane-", "control-plane-", "barnabas-")
+OUR_THREADS = ("data-plane-", "control-plane-", "barnabas-", "ExpirationReaper-")
 WIDER_FIXTURES = ("session", "package", "module", "class")
 
 
