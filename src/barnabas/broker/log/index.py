@@ -2,7 +2,7 @@
 
 Role: the files are the truth and hold everything but the newest entries, which wait in memory until they are written in one go (or
 until the log is flushed or closed). After a crash the missing entries are rebuilt from the log (recovery.py). So no index keeps a
-descriptor open and memory does not grow with the log: at most `PENDING_LIMIT` new entries and one window of 512 old ones.
+descriptor open and memory does not grow with the log: at most `PENDING_LIMIT` new entries and one window of `WINDOW_ENTRIES` old ones.
 Thread: `append` and `write_pending` by the appender; look-ups from any thread.
 Lock: the log's append lock guards changes. Readers take none: they read `_state`, a tuple that is replaced whole; its lists only grow.
 
@@ -27,7 +27,11 @@ from barnabas.broker.log.files import FileSystem, OpenFile
 log = logging.getLogger(__name__)
 
 PENDING_LIMIT = 512
-WINDOW_ENTRIES = 512
+WINDOW_ENTRIES = 1024
+_SEARCH_ENDS = 64
+
+_OFFSET_ENTRY = struct.Struct(">ii")
+_TIME_ENTRY = struct.Struct(">qi")
 
 _LOAD_LOCK = threading.Lock()
 """Guards the first load of any index, which is rare."""
@@ -56,13 +60,14 @@ class _Window(NamedTuple):
 class SparseIndex:
     """A sorted table of (key, value), both ascending, that is searched by either column."""
 
-    __slots__ = ("_entry", "_files", "_state", "_window", "base_offset", "path")
+    __slots__ = ("_bases", "_entry", "_files", "_state", "_window", "path")
 
-    def __init__(self, files: FileSystem, path: str, base_offset: int, entry: struct.Struct) -> None:
+    def __init__(self, files: FileSystem, path: str, entry: struct.Struct, bases: tuple[int, int]) -> None:
         self.path = path
-        self.base_offset = base_offset
         self._files = files
         self._entry = entry
+        self._bases = bases
+        """What is subtracted from key and value in the file."""
         self._state: _State | None = None
         self._window: _Window | None = None
 
@@ -97,7 +102,9 @@ class SparseIndex:
         if state is None or not state.keys:
             return
         pack = self._entry.pack
-        data = b"".join(map(pack, *self._columns(state)))
+        key_base, value_base = self._bases
+        entries = zip(state.keys, state.values, strict=True)
+        data = b"".join([pack(key - key_base, value - value_base) for key, value in entries])
         with self._files.open(self.path, create=True) as file:
             self._files.write_fully(file.fileno(), data, state.stored * self._entry.size)
         self._state = _State(state.stored + len(state.keys), [], [])
@@ -124,7 +131,8 @@ class SparseIndex:
         if not state.stored:
             return None
         with self._open() as file:
-            return self._entry_at(file, state.stored - 1)
+            keys, values = self._parse(self._read(file, state.stored - 1, 1))
+        return keys[0] + self._bases[0], values[0] + self._bases[1]
 
     def floor_by_key(self, target: int) -> tuple[int, int] | None:
         """The last entry whose key is at most `target`."""
@@ -148,40 +156,36 @@ class SparseIndex:
         return self._floor_in_file(state.stored, target, column) if state.stored else None
 
     def _floor_in_file(self, count: int, target: int, column: int) -> tuple[int, int] | None:
+        bases = self._bases
+        wanted = target - bases[column]
         window = self._window
-        if window is None or not _covers(window, count, target, column):
-            window = self._window = self._read_window(count, target, column)
-        slot = bisect_right(window.values if column else window.keys, target) - 1
+        if window is None or not _covers(window, count, wanted, column):
+            window = self._window = self._read_window(count, wanted, column)
+        slot = bisect_right(window.values if column else window.keys, wanted) - 1
         if slot < 0:
             return None
-        return window.keys[slot], window.values[slot]
+        return window.keys[slot] + bases[0], window.values[slot] + bases[1]
 
-    def _read_window(self, count: int, target: int, column: int) -> _Window:
-        """Halve the range by single entries until it fits one read."""
+    def _read_window(self, count: int, wanted: int, column: int) -> _Window:
+        """Halve the range by single entries until little is left; the window begins there, because readers mostly go forward."""
         low, high = 0, count
         with self._open() as file:
-            while high - low > WINDOW_ENTRIES:
+            while high - low > _SEARCH_ENDS:
                 middle = (low + high) // 2
-                if self._entry_at(file, middle)[column] <= target:
+                if self._parse(self._read(file, middle, 1))[column][0] <= wanted:
                     low = middle
                 else:
                     high = middle
-            # Ask for a whole window, not only for what is left of the range: the next look-up is mostly a little further on.
-            size = self._entry.size
-            wanted = min(WINDOW_ENTRIES, count - low) * size
-            data = self._files.pread(file.fileno(), wanted, low * size)
-        if len(data) != wanted:
-            raise IndexDamaged(f"{self.path} is shorter than {count} entries")
-        keys, values = self._parse(data)
+            keys, values = self._parse(self._read(file, low, min(WINDOW_ENTRIES, count - low)))
         return _Window(low, keys, values)
 
-    def _entry_at(self, file: OpenFile, number: int) -> tuple[int, int]:
+    def _read(self, file: OpenFile, first: int, count: int) -> bytes:
+        """Some entries, as they are in the file."""
         size = self._entry.size
-        data = self._files.pread(file.fileno(), size, number * size)
-        if len(data) != size:
-            raise IndexDamaged(f"{self.path} is shorter than {number + 1} entries")
-        keys, values = self._parse(data)
-        return keys[0], values[0]
+        data = self._files.pread(file.fileno(), count * size, first * size)
+        if len(data) != count * size:
+            raise IndexDamaged(f"{self.path} is shorter than {first + count} entries")
+        return data
 
     def _open(self) -> OpenFile:
         try:
@@ -199,14 +203,8 @@ class SparseIndex:
                 self._state = _State(size // self._entry.size, [], [])
             return self._state
 
-    # What differs between the two kinds.
-
-    def _columns(self, state: _State) -> tuple[list[int], list[int]]:
-        """The pending entries as the file has them."""
-        raise AssertionError(f"{type(self).__name__} has no columns")
-
     def _parse(self, data: bytes) -> tuple[array[int], array[int]]:
-        """Keys and values of some entries."""
+        """Keys and values of some entries, as they are in the file."""
         raise AssertionError(f"{type(self).__name__} has no layout")
 
     def __repr__(self) -> str:
@@ -229,16 +227,14 @@ class OffsetIndex(SparseIndex):
     __slots__ = ()
 
     def __init__(self, files: FileSystem, path: str, base_offset: int) -> None:
-        super().__init__(files, path, base_offset, struct.Struct(">ii"))
-
-    def _columns(self, state: _State) -> tuple[list[int], list[int]]:
-        base = self.base_offset
-        return [key - base for key in state.keys], state.values
+        super().__init__(files, path, _OFFSET_ENTRY, (base_offset, 0))
 
     def _parse(self, data: bytes) -> tuple[array[int], array[int]]:
-        numbers = _big_endian_ints(data)
-        base = self.base_offset
-        return array("q", [base + relative for relative in numbers[0::2]]), numbers[1::2]
+        numbers = array("i")
+        numbers.frombytes(data)
+        if sys.byteorder == "little":
+            numbers.byteswap()
+        return numbers[0::2], numbers[1::2]
 
 
 class TimeIndex(SparseIndex):
@@ -247,24 +243,8 @@ class TimeIndex(SparseIndex):
     __slots__ = ()
 
     def __init__(self, files: FileSystem, path: str, base_offset: int) -> None:
-        super().__init__(files, path, base_offset, struct.Struct(">qi"))
-
-    def _columns(self, state: _State) -> tuple[list[int], list[int]]:
-        base = self.base_offset
-        return state.keys, [value - base for value in state.values]
+        super().__init__(files, path, _TIME_ENTRY, (0, base_offset))
 
     def _parse(self, data: bytes) -> tuple[array[int], array[int]]:
-        base = self.base_offset
-        keys, values = array("q"), array("q")
-        for timestamp, relative in self._entry.iter_unpack(data):
-            keys.append(timestamp)
-            values.append(base + relative)
-        return keys, values
-
-
-def _big_endian_ints(data: bytes) -> array[int]:
-    numbers = array("i")
-    numbers.frombytes(data)
-    if sys.byteorder == "little":
-        numbers.byteswap()
-    return numbers
+        entries = list(_TIME_ENTRY.iter_unpack(data))
+        return array("q", [entry[0] for entry in entries]), array("i", [entry[1] for entry in entries])

@@ -33,17 +33,22 @@ from barnabas.broker.log.segment import (
     segment_name,
 )
 from barnabas.records.batch import (
+    HEADER,
     HEADER_SIZE,
+    LENGTH_OVERHEAD,
+    MAGIC_V2,
     NO_PRODUCER_ID,
+    PREFIX_SIZE,
     BatchHeader,
-    CorruptBatch,
-    check_crc,
-    parse_header,
+    crc32c,
 )
 
 log = logging.getLogger(__name__)
 
 _CHUNK = 1 << 20
+_HEADERS_CHUNK = 1 << 16
+NOWHERE = 2**63
+"""An offset that no batch has: check no checksum."""
 _TEMPORARY = (".deleted", ".cleaned", ".tmp")
 _NAME_DIGITS = 20
 
@@ -206,9 +211,9 @@ class _Loader:
         for number, segment in enumerate(segments):
             following = segments[number + 1].base_offset if number + 1 < len(segments) else end
             if following > from_offset:
-                for header, _, _ in _walk(segment, 0, segment.size, None):
-                    if header.base_offset >= from_offset:
-                        self._note_producer(header)
+                for fields, _ in _walk(segment, NOWHERE):
+                    if fields[0] >= from_offset:
+                        self._note_producer(BatchHeader._make(fields))
 
     def _note_producer(self, header: BatchHeader) -> None:
         if header.producer_id > NO_PRODUCER_ID:
@@ -261,55 +266,63 @@ class _Loader:
 
     def _recover_segment(self, segment: Segment, recovery_point: int) -> tuple[int, bool]:
         """Check a segment and rebuild what belongs to it. Its end offset, and whether nothing had to be cut off."""
-        interval = self._request.config.index_interval_bytes
         segment.begin_rebuild()
-        end, valid = segment.base_offset, 0
-        size = segment.size
-        for header, position, _ in _walk(segment, 0, size, recovery_point):
-            segment.note_batch(position, header.size, header.last_offset, header.max_timestamp, interval)
-            self._note_producer(header)
-            self._epochs.assign(header.partition_leader_epoch, header.base_offset)
-            end, valid = header.next_offset, position + header.size
-        if valid < size:
-            log.warning("%s: %d bytes after offset %d are not valid and are cut off", segment.path, size - valid, end)
-            self._cut += size - valid
+        end, valid = self._note_valid_batches(segment, recovery_point)
+        cut = segment.size - valid
+        if cut:
+            log.warning("%s: %d bytes after offset %d are not valid and are cut off", segment.path, cut, end)
+            self._cut += cut
             segment.cut(valid)
         segment.finish()
-        return end, valid == size
+        return end, not cut
+
+    def _note_valid_batches(self, segment: Segment, recovery_point: int) -> tuple[int, int]:
+        """Rebuild indexes, producers and epochs; the end offset and the bytes of what is valid. A tight loop: logs are long."""
+        interval = self._request.config.index_interval_bytes
+        note = segment.note_batch
+        end, valid, newest_epoch = segment.base_offset, 0, self._epochs.latest
+        for fields, position in _walk(segment, recovery_point):
+            size = fields[1] + LENGTH_OVERHEAD
+            last = fields[0] + fields[6]
+            note(position, size, last, fields[8], interval)
+            if fields[9] > NO_PRODUCER_ID:
+                self._note_producer(BatchHeader._make(fields))
+            if fields[2] > newest_epoch:
+                newest_epoch = fields[2]
+                self._epochs.assign(newest_epoch, fields[0])
+            end, valid = last + 1, position + size
+        return end, valid
 
 
-def _walk(
-    segment: Segment, position: int, end: int, check_from: int | None
-) -> Iterator[tuple[BatchHeader, int, memoryview]]:
-    """Valid batches in order, until the end or the first that is not valid.
+def _walk(segment: Segment, check_from: int) -> Iterator[tuple[tuple[int, ...], int]]:
+    """(header fields, position) of valid batches in order, until the end or the first that is not valid.
 
-    Batches from the offset `check_from` on are read whole and checked; of those before, and of all with None, only headers are read.
+    Batches from the offset `check_from` on are read whole and their checksums compared; of those before only headers are read.
     """
-    chunk, begin = memoryview(b""), position
-    expected = segment.base_offset
+    read, unpack = segment.read, HEADER.unpack_from
+    chunk, begin, position, end = b"", 0, 0, segment.size
+    expected = base = segment.base_offset
     while end - position >= HEADER_SIZE:
-        if position - begin + HEADER_SIZE > len(chunk):
-            chunk, begin = memoryview(segment.read(position, min(_CHUNK, end - position))), position
-        try:
-            header = parse_header(chunk, position - begin)
-        except CorruptBatch:
-            return
-        if not _fits(header, expected, segment.base_offset) or header.size > end - position:
-            return
-        batch = chunk[:0]
-        if check_from is not None and header.base_offset >= check_from:
-            if position - begin + header.size > len(chunk):
-                chunk, begin = memoryview(segment.read(position, max(_CHUNK, header.size))), position
-            batch = chunk[position - begin : position - begin + header.size]
-            if not check_crc(batch, header):
+        at = position - begin
+        if at + HEADER_SIZE > len(chunk):
+            chunk, begin, at = read(position, _CHUNK if expected >= check_from else _HEADERS_CHUNK), position, 0
+            if len(chunk) < HEADER_SIZE:
                 return
-        yield header, position, batch
-        expected = header.next_offset
-        position += header.size
-
-
-def _fits(header: BatchHeader, expected: int, base: int) -> bool:
-    return header.base_offset >= expected and header.last_offset - base <= MAX_RELATIVE_OFFSET
+        fields = unpack(chunk, at)
+        offset, length, _, magic, crc, _, delta = fields[:7]
+        size = length + LENGTH_OVERHEAD
+        if magic != MAGIC_V2 or size < HEADER_SIZE or size > end - position:
+            return
+        if delta < 0 or offset < expected or offset + delta - base > MAX_RELATIVE_OFFSET:
+            return
+        if offset >= check_from:
+            if at + size > len(chunk):
+                chunk, begin, at = read(position, max(_CHUNK, size)), position, 0
+            if crc32c(chunk[at + PREFIX_SIZE : at + size]) != crc:
+                return
+        yield fields, position
+        expected = offset + delta + 1
+        position += size
 
 
 def _offset_of(name: str, suffix: str) -> int | None:
