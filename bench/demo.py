@@ -13,11 +13,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer  # type: ignore[import-untyped]
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka import TopicPartition as AioTopicPartition
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
 from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as PythonTopicPartition
+from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -187,7 +188,9 @@ def run_client(client: Client, broker: BrokerProcess, progress: Progress) -> Res
 
 
 def rates_of(results: list[Result]) -> Table:
-    table = Table(title="Rates, records of 100 bytes, every one read back and checked", title_justify="left")
+    table = Table(
+        title="Rates, records of 100 bytes, every one read back and checked", title_justify="left", box=box.SIMPLE_HEAD
+    )
     table.add_column("client")
     for name in ("records", "written /s", "MB/s", "read /s", "MB/s"):
         table.add_column(name, justify="right")
@@ -212,9 +215,9 @@ def show(console: Console) -> None:
             results = [run_client(client, broker, progress) for client in present]
         console.print()
         console.print(rates_of(results))
-        console.print(table_of(parse(fetch_page(broker.metrics_url))))
+        console.print(table_of(parse(fetch_page(broker.metrics_url)), console.width))
         console.print(
-            "[dim]waiting of FetchConsumer is the long poll of a reader that has caught up: no cost to anyone[/]\n"
+            "[dim]The waiting of FetchConsumer is the long poll of a reader that has caught up with the writers.[/]\n"
         )
         memory, code = broker.resident_bytes() / 1e6, broker.stop()
         console.print(f"broker stopped with exit code {code}; {memory:.0f} MB of memory after the load")
@@ -223,7 +226,7 @@ def show(console: Console) -> None:
 
 
 def main() -> int:
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else 150)
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
     signal.signal(
         signal.SIGTERM, lambda number, frame: sys.exit(128 + number)
     )  # so that the block above stops the broker

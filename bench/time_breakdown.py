@@ -9,19 +9,21 @@ import re
 import urllib.request
 from dataclasses import dataclass
 
+from rich import box
 from rich.table import Table
 from rich.text import Text
 
 # The parts in the order in which a request passes through them: metric name, what to call it, colour.
 PARTS = (
-    ("requestqueue", "request queue", "yellow"),
+    ("requestqueue", "request\nqueue", "yellow"),
     ("local", "handler", "green"),
     ("remote", "waiting", "blue"),
     ("throttle", "throttled", "red"),
-    ("responsequeue", "response queue", "magenta"),
+    ("responsequeue", "response\nqueue", "magenta"),
     ("responsesend", "sending", "cyan"),
 )
-BAR_CELLS = 40
+BAR_CELLS = 24
+WIDE = 110
 _SAMPLE = re.compile(
     r'^kafka_network_requestmetrics_(?P<part>\w+?)time_seconds_(?P<what>sum|count)\{request="(?P<api>\w+)"\} (?P<value>\S+)$',
     re.MULTILINE,
@@ -75,15 +77,19 @@ def bar(api: ApiTime) -> Text:
     return text
 
 
-def table_of(apis: list[ApiTime]) -> Table:
-    table = Table(title="Where the request time went (mean per request)", title_justify="left")
+def table_of(apis: list[ApiTime], width: int = WIDE) -> Table:
+    """Parts that no request spent any time in have no column; a narrow terminal gets no bars."""
+    shown = [index for index in range(len(PARTS)) if any(api.means[index] for api in apis)]
+    table = Table(title="Where the request time went, mean per request", title_justify="left", box=box.SIMPLE_HEAD)
     table.add_column("API")
-    table.add_column("requests", justify="right")
-    table.add_column("total", justify="right")
-    for _, name, colour in PARTS:
-        table.add_column(name, justify="right", style=colour)
-    table.add_column("share")
+    for name in ("requests", "total"):
+        table.add_column(name, justify="right")
+    for index in shown:
+        table.add_column(PARTS[index][1], justify="right", style=PARTS[index][2])
+    if width >= WIDE:
+        table.add_column("share of each part", no_wrap=True)
     for api in apis:
-        parts = [duration(mean) if mean else "" for mean in api.means]
-        table.add_row(api.api, f"{api.requests:,}".replace(",", " "), duration(api.total), *parts, bar(api))
+        parts = [duration(api.means[index]) if api.means[index] else "" for index in shown]
+        cells = [api.api, f"{api.requests:,}".replace(",", " "), duration(api.total), *parts]
+        table.add_row(*cells, *([bar(api)] if width >= WIDE else []))
     return table
