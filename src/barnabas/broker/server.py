@@ -64,6 +64,7 @@ class BrokerServer:
         self._socket_server: SocketServer | None = None
         self._services: BrokerServices | None = None
         self._metrics_server: MetricsServer | None = None
+        self._timer_thread: TimerThread | None = None
 
     # ---- start -----------------------------------------------------------------------------------------------------
 
@@ -141,7 +142,7 @@ class BrokerServer:
             retention_check_interval_ms=config["log.retention.check.interval.ms"],
             producer_id_expiration_ms=config["producer.id.expiration.ms"],
         )
-        logs = LogManager(settings, self.clock)
+        logs = LogManager(settings, self.clock, on_fatal=self.on_fatal)
         logs.lock_directories()
         self._on_close("log", logs.shutdown)
         catalog = Catalog.open(Path(directories[0]) / CATALOG_FILE_NAME, self.clock, config["cluster.id"])
@@ -154,7 +155,7 @@ class BrokerServer:
         self.state = STARTING
 
     def _start_timer(self, services: BrokerServices) -> None:
-        thread = TimerThread(self._timer, services.node.id, self.on_fatal)
+        thread = self._timer_thread = TimerThread(self._timer, services.node.id, self.on_fatal)
         thread.start()
         self._on_close("timer", thread.shutdown)
         self.socket_server.on_drained = self._answer_waiting_requests

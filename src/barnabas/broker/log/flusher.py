@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from barnabas.clock import Clock
 from barnabas.metrics import Histogram
-from barnabas.threads import ServerThread
+from barnabas.threads import FatalHandler, ServerThread
 
 if TYPE_CHECKING:
     from barnabas.broker.log.log_dir import LogDir
@@ -55,8 +55,9 @@ class Flusher(ServerThread):
         interval_ms: int,
         logs: Callable[[], Iterable[PartitionLog]],
         dirs: Callable[[], Iterable[LogDir]],
+        on_fatal: FatalHandler | None = None,
     ) -> None:
-        super().__init__("barnabas-log-flusher")
+        super().__init__("barnabas-log-flusher", on_fatal)
         self.interval_ms = interval_ms
         self._clock = clock
         self._logs = logs

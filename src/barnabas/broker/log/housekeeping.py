@@ -20,7 +20,7 @@ from barnabas.broker.log.files import FileSystem
 from barnabas.broker.log.producer_state import SNAPSHOT_SUFFIX
 from barnabas.broker.log.segment import Segment, segment_name
 from barnabas.clock import Clock
-from barnabas.threads import ServerThread
+from barnabas.threads import FatalHandler, ServerThread
 
 if TYPE_CHECKING:
     from barnabas.broker.log.log_dir import LogDir
@@ -43,8 +43,9 @@ class Housekeeper(ServerThread):
         files: FileSystem,
         logs: Callable[[], Iterable[PartitionLog]],
         dirs: Callable[[], Iterable[LogDir]],
+        on_fatal: FatalHandler | None = None,
     ) -> None:
-        super().__init__("barnabas-log-housekeeper")
+        super().__init__("barnabas-log-housekeeper", on_fatal)
         self._settings = settings
         self._clock = clock
         self._files = files

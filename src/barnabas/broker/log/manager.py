@@ -26,6 +26,7 @@ from barnabas.broker.log.recovery import LoadRequest, load_log
 from barnabas.broker.log.results import LogDirDescription
 from barnabas.clock import Clock
 from barnabas.errors import ErrorCode, KafkaError
+from barnabas.threads import FatalHandler
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +49,13 @@ class PartitionSpec:
 class LogManager:
     """The logs of all partitions. Thread-safe."""
 
-    def __init__(self, settings: LogManagerSettings, clock: Clock, files: FileSystem | None = None) -> None:
+    def __init__(
+        self,
+        settings: LogManagerSettings,
+        clock: Clock,
+        files: FileSystem | None = None,
+        on_fatal: FatalHandler | None = None,
+    ) -> None:
         self.settings = settings
         self.flush_stats = FlushStats()
         self._clock = clock
@@ -57,8 +64,8 @@ class LogManager:
         self._logs: dict[Key, PartitionLog] = {}
         self.strays: list[str] = []
         """Partition directories that belong to no known topic; left alone."""
-        self.flusher = Flusher(clock, settings.flush_interval_ms, self.logs, self._all_dirs)
-        self.housekeeper = Housekeeper(settings, clock, self._files, self.logs, self._all_dirs)
+        self.flusher = Flusher(clock, settings.flush_interval_ms, self.logs, self._all_dirs, on_fatal)
+        self.housekeeper = Housekeeper(settings, clock, self._files, self.logs, self._all_dirs, on_fatal)
         self._dirs = [LogDir(path, self._files, clock, self.flusher, self.flush_stats) for path in settings.log_dirs]
         for directory in self._dirs:
             directory.discard = self.housekeeper.discard_segments
