@@ -8,7 +8,7 @@ import pytest
 
 from barnabas.broker.log.epochs import LeaderEpochs
 from barnabas.broker.log.results import EpochEndOffset
-from tests.broker.log.stores import Store
+from tests.broker.log.stores import Store, read_all
 from tests.records.batches import batch
 
 
@@ -54,3 +54,10 @@ def test_a_new_epoch_is_kept_over_a_flush_and_found_again_without_one(tmp_path: 
         log = store.crash()
         assert log.end_offset_for_epoch(4) == EpochEndOffset(4, 5)
         assert log.end_offset_for_epoch(6) == EpochEndOffset(6, 7)
+
+
+def test_an_older_epoch_is_never_written_after_a_newer_one(tmp_path: Path) -> None:
+    with Store(tmp_path) as store:
+        store.log.append(batch(1), leader_epoch=4)
+        store.log.append(batch(1), leader_epoch=0)
+        assert [header.partition_leader_epoch for header in read_all(store.log)] == [4, 4]

@@ -105,6 +105,21 @@ def test_when_one_of_several_directories_is_locked_the_others_are_given_back(tmp
     holder.shutdown()
 
 
+def test_what_was_only_locked_is_left_as_it_was(tmp_path: Path) -> None:
+    """A start that fails before the logs are loaded must not write checkpoints or a clean marker for them."""
+    with Store(tmp_path) as store:
+        store.log.append(batch(10))
+        store.log.delete_records_before(4)
+        store.abandon()
+        before = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
+        manager = manager_on(tmp_path)
+        manager.lock_directories()
+        manager.shutdown()
+        assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before
+        store.open()
+        assert (store.log.log_start_offset, store.log.log_end_offset) == (4, 10)
+
+
 def test_a_path_that_is_a_file_is_not_writable(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(LogDirNotWritable, match="can write"):

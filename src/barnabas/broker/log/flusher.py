@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from barnabas.broker.log.partition_log import PartitionLog
 
 _LONGEST_WAIT_SECONDS = 0.5
+_SHORTEST_WAIT_SECONDS = 0.001
 _NS_PER_MS = 1_000_000
 
 
@@ -76,7 +77,7 @@ class Flusher(ServerThread):
         self._signal.set()
 
     def run_once(self) -> None:
-        self._signal.wait(_LONGEST_WAIT_SECONDS if self.interval_ms > 500 else self.interval_ms / 1000)
+        self._signal.wait(min(_LONGEST_WAIT_SECONDS, max(_SHORTEST_WAIT_SECONDS, self.interval_ms / 1000)))
         self.flush_now()
 
     def flush_now(self) -> None:

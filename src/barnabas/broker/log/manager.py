@@ -61,6 +61,7 @@ class LogManager:
         self._clock = clock
         self._files = files or FileSystem()
         self._lock = threading.Lock()
+        self._loaded = False
         self._logs: dict[Key, PartitionLog] = {}
         self.strays: list[str] = []
         """Partition directories that belong to no known topic; left alone."""
@@ -99,6 +100,7 @@ class LogManager:
                 for key, spec in (partitions or {}).items():
                     if key not in self._logs:
                         self._create(key, spec.topic_id, spec.config)
+                self._loaded = True
             except BaseException:
                 for directory in self._dirs:
                     directory.close()
@@ -108,16 +110,17 @@ class LogManager:
             self.housekeeper.start()
 
     def shutdown(self, timeout: float = 30.0) -> None:
-        """Flush and close everything; the next start needs no recovery."""
+        """Flush and close everything; the next start needs no recovery. What was only locked is left as it was."""
         self.housekeeper.shutdown(timeout)
         self.flusher.shutdown(timeout)
         with self._lock:
             for each in list(self._logs.values()):
                 each.close()
             for directory in self._dirs:
-                if not directory.offline:
+                if self._loaded and not directory.offline:
                     self._finish_directory(directory)
                 directory.close()
+            self._loaded = False
 
     @staticmethod
     def _finish_directory(directory: LogDir) -> None:

@@ -192,7 +192,10 @@ class PartitionLog:
     # Append.
 
     def append(self, records: memoryview, leader_epoch: int = 0, origin: AppendOrigin = _CLIENT) -> AppendResult:
-        """Write one batch; KafkaError when it is refused. Hot path: validation.py says why a batch is unusual."""
+        """Write one batch; KafkaError when it is refused. Hot path: validation.py says why a batch is unusual.
+
+        The batch gets the newest leader epoch of the log, or `leader_epoch` when that is newer.
+        """
         size = len(records)
         header = _parse(records) if size >= HEADER_SIZE else _NO_HEADER
         base_offset, length, _, magic, crc, attributes, last_delta, _, max_time, producer_id, _, sequence, count = (
@@ -234,19 +237,19 @@ class PartitionLog:
         first, segment, position = self._tail
         size = length + 12
         last = first + last_delta
+        epoch = self.epochs.latest
         if (
             position + size > self._segment_bytes
             or max_time > segment.roll_at_timestamp
             or self._append_fd < 0
             or segment.index_room <= 0
             or last - segment.base_offset > MAX_RELATIVE_OFFSET
-            or leader_epoch != self.epochs.latest
+            or leader_epoch > epoch
         ):
             segment, position = self._prepare(size, last, max_time, leader_epoch, now)
+            epoch = self.epochs.latest
         try:
-            written = self._pwritev(
-                self._append_fd, (_pack_prefix(first, length, leader_epoch, 2, crc), body), position
-            )
+            written = self._pwritev(self._append_fd, (_pack_prefix(first, length, epoch, 2, crc), body), position)
         except OSError as error:
             raise self._write_failed(position, error) from error
         if written != size:
