@@ -67,7 +67,7 @@ def topic_config_page() -> str:
     )
     return (
         "# Topic configs\n\n"
-        + NOTE.format(source="src/barnabas/broker/settings.py")
+        + NOTE.format(source="src/barnabas/broker/topic_settings.py")
         + "\nA config that the topic does not set has the value of the broker setting behind it, else the default. All of them "
         "change at run time.\n\n" + markdown_table(head, rows)
     )

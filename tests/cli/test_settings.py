@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
 
+from barnabas.cli import broker as command
 from barnabas.cli.broker import collect_settings
 from barnabas.errors import ConfigError
 
@@ -62,3 +64,19 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     binary.write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigError, match="not UTF-8"):
         collect_settings(binary, {}, (), {})
+
+
+def test_a_default_metrics_port_that_is_taken_is_avoided_but_a_chosen_one_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        monkeypatch.setattr(command, "DEFAULT_METRICS", f"127.0.0.1:{taken.getsockname()[1]}")
+        given: dict[str, object] = {}
+        command.avoid_taken_default(given)
+        assert given == {"barnabas.metrics.listener": "127.0.0.1:0"}
+        given = {"barnabas.metrics.listener": "127.0.0.1:9404"}
+        command.avoid_taken_default(given)
+        assert given == {"barnabas.metrics.listener": "127.0.0.1:9404"}
+    given = {}
+    command.avoid_taken_default(given)
+    assert given == {}

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.broker import metrics, settings
+from barnabas.broker import metrics, settings, topic_settings
 from tools import generate_reference as reference
 
 
 def test_every_row_is_on_its_page() -> None:
     assert all(f"`{row.name}`" in reference.broker_config_page() for row in settings.BROKER)
-    assert all(f"`{row.name}`" in reference.topic_config_page() for row in settings.TOPIC)
+    assert all(f"`{row.name}`" in reference.topic_config_page() for row in topic_settings.TOPIC)
     assert all(f"`{row.name}`" in reference.metrics_page() for row in metrics.ROWS)
 
 

@@ -8,9 +8,11 @@ Thread: the main thread. Lock: none; signal handlers only note the wish to stop 
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -21,7 +23,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from barnabas import __version__
-from barnabas.broker.settings import broker_config, log_directories
+from barnabas.broker.settings import BROKER, broker_config, log_directories
 from barnabas.config import Config, from_environment, load_properties
 from barnabas.errors import BarnabasError, ConfigError
 
@@ -30,8 +32,9 @@ if TYPE_CHECKING:
 
 BAD_SETTING = 2
 SHUTDOWN_SECONDS = 30.0
-DEFAULT_LISTENER = "PLAINTEXT://127.0.0.1:9092"
-DEFAULT_METRICS = "127.0.0.1:9404"
+DEFAULT_LISTENER = str(BROKER["listeners"].default[0])
+METRICS_SETTING = "barnabas.metrics.listener"
+DEFAULT_METRICS = str(BROKER[METRICS_SETTING].default)
 LOG_FORMAT = "%(asctime)s %(levelname)-7s %(threadName)s %(name)s: %(message)s"
 # Names that other tools set with the same prefix; they are not settings of a broker.
 NOT_SETTINGS = frozenset({"bootstrap.servers", "heap.opts", "opts", "home", "version", "jmx.opts", "log4j.opts"})
@@ -111,9 +114,23 @@ def _apply_options(given: dict[str, object], options: Mapping[str, object]) -> d
         first, *others = str(given.get("listeners") or DEFAULT_LISTENER).split(",")
         given["listeners"] = ",".join([f"{first.rpartition(':')[0]}:{options['port']}", *others])
     if options.get("metrics_port") is not None:
-        host = str(given.get("barnabas.metrics.listener") or DEFAULT_METRICS).rpartition(":")[0]
-        given["barnabas.metrics.listener"] = f"{host}:{options['metrics_port']}"
+        host = str(given.get(METRICS_SETTING) or DEFAULT_METRICS).rpartition(":")[0]
+        given[METRICS_SETTING] = f"{host}:{options['metrics_port']}"
     return given
+
+
+def avoid_taken_default(given: dict[str, object]) -> None:
+    """Let a second broker on the machine have a free metrics port when nobody asked for a certain one; the banner says which."""
+    if METRICS_SETTING in given:
+        return
+    host, _, port = DEFAULT_METRICS.rpartition(":")
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, int(port)))
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                given[METRICS_SETTING] = f"{host}:0"
 
 
 def seconds_since_process_start() -> float:
@@ -158,6 +175,7 @@ def run(given: dict[str, object], memory: bool) -> int:
     """Start, wait, stop; returns the exit code."""
     signals = Signals()
     signals.install()
+    avoid_taken_default(given)
     with data_directory(given, memory) as where:
         config = broker_config(given)
         server = start_server(config)
