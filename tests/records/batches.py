@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import cramjam
+import lz4.frame  # type: ignore[import-untyped]
 
 from barnabas.records.batch import HEADER_SIZE, BatchHeader, crc32c
 
@@ -40,7 +41,9 @@ def compress(codec: int, data: bytes) -> bytes:
         framed = b"".join(struct.pack(">i", len(block)) + block for block in blocks)
         return b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1) + framed
     if codec == 3:
-        return bytes(cramjam.lz4.compress(data))
+        return bytes(
+            lz4.frame.compress(data, block_linked=False)
+        )  # Java clients refuse linked blocks, cramjam's default
     if codec == 4:
         return bytes(cramjam.zstd.compress(data))
     return data
