@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -169,21 +170,18 @@ class DrivenProcessor:
 
     def receive(self) -> Request:
         """Turn until a request is queued, and take it."""
-        for _ in range(200):
-            self.turn()
-            request = self.channel.take(0)
-            if request is not None:
-                assert isinstance(request, Request)
-                request.dequeue_ns = self.clock.monotonic_ns()
-                return request
-        raise AssertionError("no request arrived")
+        self.until(self.channel.depth, "the arrival of a request")
+        request = self.channel.take(0)
+        assert isinstance(request, Request)
+        request.dequeue_ns = self.clock.monotonic_ns()
+        return request
 
     def until(self, condition: Callable[[], object], what: str = "the condition") -> None:
-        for _ in range(500):
-            if condition():
-                return
+        """Turn until the condition is true. Bytes need a moment through the kernel, so this has a real deadline."""
+        deadline = time.monotonic() + 5
+        while not condition():
+            assert time.monotonic() < deadline, f"{what} did not come true"
             self.turn()
-        raise AssertionError(f"{what} did not come true")
 
     @property
     def channels(self) -> list[Any]:

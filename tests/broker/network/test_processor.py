@@ -1,0 +1,773 @@
+"""One processor, driven turn by turn: its seven phases, and errors that stay within their channel (RP-12 … RP-22, RP-29)."""
+
+from __future__ import annotations
+
+import logging
+import re
+import socket
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from barnabas import TRACE
+from barnabas.broker.network import processor as processor_module
+from barnabas.broker.network.processor import MAX_INDEX, NEW_CONNECTIONS
+from barnabas.broker.network.request import Request, Response
+from barnabas.clock import ManualClock
+from barnabas.errors import FatalBrokerError
+from barnabas.net.memory_pool import SimpleMemoryPool
+from barnabas.net.mute import MuteState
+from barnabas.net.send import Send
+from barnabas.protocol.messages.metadata import MetadataResponse
+from tests import wire
+from tests.broker.network.toy_broker import DrivenProcessor, driven, metadata, toy_apis
+
+
+@pytest.fixture
+def one() -> Iterator[DrivenProcessor]:
+    with driven() as setup:
+        yield setup
+
+
+def gone(setup: DrivenProcessor, client: socket.socket) -> bool:
+    """The client's connection was closed, and its quota returned."""
+    return wire.is_closed(client) and setup.quotas.total == 0
+
+
+def correlation_of(response: bytes) -> int:
+    return int.from_bytes(response[:4], "big")
+
+
+# ---- connections -----------------------------------------------------------------------------------------------------
+
+
+def test_a_connection_id_names_both_ends_and_an_index(one: DrivenProcessor) -> None:
+    """RP-12."""
+    clients = [one.connect(), one.connect()]
+    for index, (client, channel) in enumerate(zip(clients, one.channels, strict=True)):
+        host, port = client.getsockname()
+        peer = client.getpeername()
+        assert channel.id == f"127.0.0.1:{peer[1]}-{host}:{port}-{index}"
+    assert one.quotas.listener_count("PLAINTEXT") == 2
+
+
+def test_the_index_wraps_around(one: DrivenProcessor) -> None:
+    one.processor._index = MAX_INDEX
+    one.connect()
+    one.connect()
+    assert [channel.id.rpartition("-")[2] for channel in one.channels] == [str(MAX_INDEX), "0"]
+
+
+def test_the_queue_of_new_connections_is_bounded(one: DrivenProcessor) -> None:
+    """RP-6."""
+    pairs = [socket.socketpair() for _ in range(NEW_CONNECTIONS + 1)]
+    try:
+        for here, _ in pairs[:NEW_CONNECTIONS]:
+            one.quotas.acquire("PLAINTEXT", "peer")
+            assert one.processor.accept(here, "peer")
+        assert not one.processor.accept(pairs[-1][0], "peer")
+        assert not one.processor.accept_waiting(pairs[-1][0], "peer", lambda: False)
+    finally:
+        one.processor._new.clear()
+        for _ in range(NEW_CONNECTIONS):
+            one.quotas.release("PLAINTEXT", "peer")
+        for pair in pairs:
+            for sock in pair:
+                sock.close()
+
+
+def test_a_socket_that_fails_to_register_is_closed_and_its_quota_returned(
+    one: DrivenProcessor, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """RP-12, RP-11."""
+
+    def fail(sock: socket.socket) -> str:
+        raise RuntimeError("injected")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(one.processor, "_connection_id", fail)
+        client = one.connect()
+    assert gone(one, client)
+    assert "injected" in caplog.text
+    one.connect()
+    assert one.quotas.total == 1
+
+
+def test_a_processor_that_ends_takes_no_connection_and_closes_those_that_wait(one: DrivenProcessor) -> None:
+    here, there = socket.socketpair()
+    with here, there:
+        one.quotas.acquire("PLAINTEXT", "peer")
+        one.processor.accept(here, "peer")
+        one.processor.on_stop()
+        assert there.recv(1) == b""
+        assert one.quotas.total == 0
+        assert not one.processor.accept(here, "peer")
+        assert not one.processor.accept_waiting(here, "peer", lambda: True)
+
+
+# ---- requests and responses ------------------------------------------------------------------------------------------
+
+
+def test_a_request_is_queued_and_its_channel_muted_until_the_response_is_sent(one: DrivenProcessor) -> None:
+    """RP-15, RP-16, RP-19."""
+    client = one.connect()
+    client.sendall(metadata(41) + metadata(42))
+    request = one.receive()
+    assert (request.header.correlation_id, request.header.client_id) == (41, "wire")
+    assert request.connection.client_address == "127.0.0.1"
+    assert request.connection.principal == "User:ANONYMOUS"
+    [channel] = one.channels
+    assert channel.mute_state is MuteState.MUTED_AND_RESPONSE_PENDING
+    one.turn(5)
+    assert one.channel.depth() == 0  # the second one waits
+    request.respond(MetadataResponse())
+    one.turn()
+    assert correlation_of(wire.read_frame(client)) == 41
+    second = one.receive()
+    assert second.header.correlation_id == 42
+    second.respond(MetadataResponse())
+    one.turn()
+    assert correlation_of(wire.read_frame(client)) == 42
+    assert channel.mute_state is MuteState.NOT_MUTED
+
+
+def test_no_response_unmutes_the_channel(one: DrivenProcessor) -> None:
+    """RP-13, RP-40."""
+    client = one.connect()
+    client.sendall(metadata(1) + metadata(2))
+    one.receive().respond_nothing()
+    assert one.receive().header.correlation_id == 2
+
+
+def test_a_close_response_closes_the_connection_and_returns_the_quota(one: DrivenProcessor) -> None:
+    """RP-13, RP-40."""
+    client = one.connect()
+    client.sendall(metadata())
+    one.receive().close_connection()
+    one.turn()
+    assert gone(one, client)
+
+
+def test_a_completion_callback_runs_after_the_bytes_have_left(one: DrivenProcessor) -> None:
+    """RP-28."""
+    client = one.connect()
+    client.sendall(metadata())
+    done: list[Request] = []
+    request = one.receive()
+    request.respond(MetadataResponse(), done.append)
+    assert done == []
+    one.turn()
+    assert done == [request]
+    assert wire.read_frame(client)
+
+
+def big_response() -> MetadataResponse:
+    return MetadataResponse(cluster_id="x" * 30_000)
+
+
+def respond_with_more_than_the_socket_takes(one: DrivenProcessor, request: Request) -> None:
+    """4 MiB to a client that does not read."""
+    response = request.prepare(MetadataResponse())
+    assert response is not None
+    response.send = Send([b"x" * (1 << 22)])  # type: ignore[attr-defined]
+    one.processor.enqueue_response(response)
+    one.turn()
+
+
+def test_a_response_that_the_socket_does_not_take_at_once_is_in_flight(one: DrivenProcessor) -> None:
+    """RP-16."""
+    client = one.connect()
+    client.sendall(metadata(1) + metadata(2))
+    request = one.receive()
+    respond_with_more_than_the_socket_takes(one, request)
+    assert one.processor.in_flight() == 1
+    assert one.metrics.snapshot() == {}
+    received = 0
+    while received < 1 << 22:
+        received += len(client.recv(1 << 20))
+        one.turn()
+    one.until(lambda: one.processor.in_flight() == 0)
+    assert one.metrics.snapshot()["Metadata"].count == 1
+    assert one.receive().header.correlation_id == 2
+
+
+def test_a_disconnect_with_a_response_in_flight_is_recorded_and_returns_the_quota(one: DrivenProcessor) -> None:
+    """RP-17."""
+    client = one.connect()
+    client.sendall(metadata())
+    respond_with_more_than_the_socket_takes(one, one.receive())
+    client.close()
+    one.until(lambda: one.quotas.total == 0, "the disconnect")
+    assert one.metrics.snapshot()["Metadata"].count == 1
+
+
+def test_a_response_for_a_closed_connection_is_recorded_and_dropped(one: DrivenProcessor) -> None:
+    """Request metrics on send after close."""
+    client = one.connect()
+    client.sendall(metadata())
+    request = one.receive()
+    one.processor._close_connection(request.connection)
+    assert one.quotas.total == 0
+    for answer in (request.respond,):
+        answer(MetadataResponse())
+    one.turn()
+    assert one.metrics.snapshot()["Metadata"].count == 1
+    assert one.quotas.total == 0
+
+
+@pytest.mark.parametrize("kind", ["send", "no response"])
+@pytest.mark.parametrize("throttle", ["in progress", "already done"])
+def test_a_throttled_channel_is_read_when_both_response_and_delay_are_over(
+    one: DrivenProcessor, kind: str, throttle: str
+) -> None:
+    """RP-20, RP-39."""
+    client = one.connect()
+    client.sendall(metadata(1) + metadata(2))
+    request = one.receive()
+    request.throttle(100, "Produce")
+    if throttle == "already done":  # the delay ends before the response is queued
+        one.channel.start_throttling(request)
+        request.throttle_ms = 0
+        one.turn()
+        one.scheduled.pop()[1]()
+        one.turn()
+    request.respond(MetadataResponse()) if kind == "send" else request.respond_nothing()
+    one.turn(3)
+    if throttle == "in progress":
+        assert one.channels[0].mute_state is MuteState.MUTED_AND_THROTTLED
+        assert one.channel.depth() == 0
+        [(delay, callback)] = one.scheduled
+        assert delay == 100
+        callback()
+    assert one.receive().header.correlation_id == 2
+    if kind == "send":
+        assert correlation_of(wire.read_frame(client)) == 1
+
+
+def test_throttling_of_a_closed_connection_changes_nothing(one: DrivenProcessor) -> None:
+    client = one.connect()
+    client.sendall(metadata())
+    request = one.receive()
+    request.throttle(100, "Produce")
+    one.processor._close_connection(request.connection)
+    request.respond(MetadataResponse())
+    one.turn()
+    one.scheduled.pop()[1]()
+    one.turn()
+    assert one.quotas.total == 0
+
+
+def test_what_was_received_before_the_peer_closed_is_still_handled(one: DrivenProcessor) -> None:
+    """RP-21."""
+    client = one.connect()
+    client.sendall(metadata(1) + metadata(2))
+    client.shutdown(socket.SHUT_WR)
+    for correlation in (1, 2):
+        request = one.receive()
+        assert request.header.correlation_id == correlation
+        request.respond(MetadataResponse())
+        one.turn()
+        assert correlation_of(wire.read_frame(client)) == correlation
+    one.until(lambda: one.quotas.total == 0, "the disconnect")
+
+
+def test_idle_connections_are_closed_and_their_quota_returned() -> None:
+    """RP-22, RP-11."""
+    clock = ManualClock()
+    with driven(clock=clock) as one:
+        first = one.connect()
+        first.sendall(metadata())
+        one.receive().respond(MetadataResponse())
+        one.turn()
+        clock.advance(599)
+        one.turn()
+        assert one.quotas.total == 1
+        clock.advance(2)
+        one.until(lambda: one.quotas.total == 0, "the expiry")
+
+
+def test_a_connection_whose_request_is_being_handled_is_not_idle() -> None:
+    """RP-22: a long poll may last."""
+    clock = ManualClock()
+    with driven(clock=clock) as one:
+        client = one.connect()
+        client.sendall(metadata())
+        request = one.receive()
+        clock.advance(10_000)
+        one.turn(3)
+        assert one.quotas.total == 1
+        request.respond(MetadataResponse())
+        one.turn()
+        assert wire.read_frame(client)
+
+
+def test_a_connection_that_sends_no_first_request_is_closed() -> None:
+    """RP-42."""
+    clock = ManualClock()
+    with driven(clock=clock) as one:
+        one.connect()
+        clock.advance(11)
+        one.until(lambda: one.quotas.total == 0, "the deadline")
+
+
+# ---- bad input -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "size", [-1, -(2**31), 2**31 - 1, 104_857_601], ids=["minus one", "min", "max", "one above the limit"]
+)
+def test_a_frame_of_impossible_size_closes_only_its_connection(one: DrivenProcessor, size: int) -> None:
+    """RP-22, fault row 17."""
+    good, bad = one.connect(), one.connect()
+    bad.sendall(struct.pack(">i", size))
+    one.until(lambda: one.quotas.total == 1, "the close")
+    assert wire.is_closed(bad)
+    good.sendall(metadata())
+    one.receive()
+
+
+@pytest.mark.parametrize(
+    ("payload", "named"),
+    [
+        (b"", "api key -1"),
+        (b"\0", "api key -1"),
+        (struct.pack(">hhi", 3, 1, 7), r"api key 3 \(Metadata\) version 1"),
+        (struct.pack(">hhih", 3, 1, 7, 9) + b"short", "api key 3"),
+        (struct.pack(">hhih", 3, 1, 7, -1) + b"\x7f\xff\xff\xff", r"api key 3 \(Metadata\) version 1"),
+        (struct.pack(">hhih", 3, 1, 7, -1) + b"\0\0\0\1\0\2\xff\xfe", "api key 3"),
+        (struct.pack(">hhih", 999, 0, 7, -1), r"api key 999 \(999\) version 0.*not enabled on listener PLAINTEXT"),
+        (struct.pack(">hhih", 3, 99, 7, -1), "version 99.*only versions 0 to 13"),
+        (struct.pack(">hhih", 3, -1, 7, -1), "version -1"),
+        (struct.pack(">hhih", 18, -1, 7, -1), "version -1"),
+        (struct.pack(">hhih", 0, 2, 7, -1), "version 2.*only versions 3 to 13"),
+    ],
+    ids=[
+        "empty",
+        "one byte",
+        "no client id",
+        "client id too short",
+        "array too long",
+        "no UTF-8",
+        "unknown key",
+        "unknown version",
+        "negative version",
+        "negative ApiVersions",
+        "Produce before v3",
+    ],
+)
+def test_a_malformed_request_closes_only_its_connection_with_one_line(
+    one: DrivenProcessor, payload: bytes, named: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """RP-29, fault rows 17 and 18: the line names key, version, connection, listener and principal."""
+    good, bad = one.connect(), one.connect()
+    bad_id = one.channels[1].id
+    bad.sendall(wire.frame(payload))
+    one.until(lambda: one.quotas.total == 1, "the close")
+    assert wire.is_closed(bad)
+    [line] = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert re.search(named, line)
+    assert f"from {bad_id} on listener PLAINTEXT, principal User:ANONYMOUS" in line
+    errors = {code for stats in one.metrics.snapshot().values() for code in stats.errors}
+    assert errors == {42}
+    good.sendall(metadata())
+    one.receive()
+
+
+def test_a_null_client_id_is_accepted(one: DrivenProcessor) -> None:
+    client = one.connect()
+    client.sendall(wire.frame(struct.pack(">hhih", 3, 1, 7, -1) + b"\0\0\0\0"))
+    assert one.receive().header.client_id is None
+
+
+def test_api_versions_of_an_unknown_version_reaches_its_handler_without_a_body(one: DrivenProcessor) -> None:
+    """RP-29."""
+    client = one.connect()
+    client.sendall(wire.request(wire.API_VERSIONS, 99, b"whatever comes"))
+    request = one.receive()
+    assert (request.body, request.header.api_version) == (None, 99)
+    request.respond(request.row.handle(request, None))
+    one.turn()
+    assert struct.unpack_from(">ihi", wire.read_frame(client)) == (1, 35, 0)
+
+
+def test_an_api_that_is_not_enabled_on_this_listener_closes_the_connection() -> None:
+    with driven() as one:
+        one.plane.enabled_apis = {"PLAINTEXT": frozenset({wire.API_VERSIONS})}
+        one.processor._rows = one.plane.apis_of("PLAINTEXT")
+        client = one.connect()
+        client.sendall(metadata())
+        one.until(lambda: one.quotas.total == 0, "the close")
+
+
+def test_a_malformed_request_gives_its_pooled_memory_back() -> None:
+    """RP-25."""
+    pool = SimpleMemoryPool(10_000)
+    with driven() as one:
+        one.plane.memory_pool = pool
+        one.processor.selector.close_all()
+        one.processor = processor_module.Processor(1, one.processor.listener, one.plane)
+        client = one.connect()
+        client.sendall(wire.frame(struct.pack(">hhih", 3, 1, 7, -1) + b"\0\0\0\7short"))
+        one.until(lambda: one.quotas.total == 0, "the close")
+        assert pool.used() == 0
+
+
+# ---- injected errors: only that channel dies -------------------------------------------------------------------------
+
+
+class Injected(Exception):
+    pass
+
+
+def fail(*arguments: Any, **names: Any) -> Any:
+    raise Injected("injected")
+
+
+def serves(one: DrivenProcessor) -> bool:
+    """Whether a new connection is served from the first byte to the last."""
+    client = one.connect()
+    client.sendall(metadata(77))
+    one.receive().respond(MetadataResponse())
+    one.turn()
+    return correlation_of(wire.read_frame(client)) == 77
+
+
+def test_an_error_while_sending_closes_that_channel(one: DrivenProcessor, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = one.connect()
+    client.sendall(metadata())
+    request = one.receive()
+    with monkeypatch.context() as patch:
+        patch.setattr(one.processor.selector, "send", fail)
+        request.respond(MetadataResponse())
+        one.turn()
+    assert gone(one, client)
+    assert serves(one)
+
+
+def test_an_unknown_kind_of_response_closes_that_channel(one: DrivenProcessor) -> None:
+    class Strange(Response):
+        __slots__ = ()
+
+    client = one.connect()
+    client.sendall(metadata())
+    one.processor.enqueue_response(Strange(one.receive()))
+    one.turn()
+    assert gone(one, client)
+    assert serves(one)
+
+
+def test_an_error_while_processing_a_receive_closes_that_channel(
+    one: DrivenProcessor, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    other, client = one.connect(), one.connect()
+    client.sendall(metadata())
+    with monkeypatch.context() as patch:
+        patch.setattr(processor_module, "decode_request", fail)
+        one.until(lambda: one.quotas.total == 1, "the close")
+    assert wire.is_closed(client)
+    assert "closing 127.0.0.1" in caplog.text
+    other.sendall(metadata())
+    one.receive()
+
+
+def test_an_error_while_completing_a_send_closes_that_channel(one: DrivenProcessor) -> None:
+    client = one.connect()
+    client.sendall(metadata())
+    one.receive().respond(MetadataResponse(), fail)
+    one.turn()
+    assert wire.read_frame(client)
+    assert gone(one, client)
+    assert serves(one)
+
+
+def test_an_error_while_processing_a_disconnect_is_contained(
+    one: DrivenProcessor, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = one.connect()
+    with monkeypatch.context() as patch:
+        patch.setattr(one.quotas, "release", fail)
+        client.close()
+        one.until(lambda: "an error after the end of" in caplog.text)
+    one.quotas.release("PLAINTEXT", "127.0.0.1")
+    assert serves(one)
+
+
+def test_an_error_in_poll_is_logged_and_the_loop_goes_on(
+    one: DrivenProcessor, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(one.processor.selector, "poll", fail)
+        one.turn(3)
+    assert "poll failed" in caplog.text
+    assert serves(one)
+
+
+def test_an_error_while_closing_still_returns_the_quota(one: DrivenProcessor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """RP-11."""
+    client = one.connect()
+    client.sendall(metadata())
+    request = one.receive()
+    channel = one.channels[0]
+    with monkeypatch.context() as patch:
+        patch.setattr(one.processor.selector, "close", fail)
+        request.close_connection()
+        one.turn()
+    assert one.quotas.total == 0
+    one.processor.selector.close(channel)
+
+
+def test_a_fatal_error_is_not_contained(one: DrivenProcessor, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = one.connect()
+    client.sendall(metadata())
+
+    def fatal(*arguments: Any) -> Any:
+        raise FatalBrokerError("injected")
+
+    monkeypatch.setattr(processor_module, "decode_request", fatal)
+    with pytest.raises(FatalBrokerError):
+        one.until(lambda: False)
+
+
+# ---- excess, software, trace -----------------------------------------------------------------------------------------
+
+
+def test_the_connection_idle_longest_is_closed_when_there_are_too_many() -> None:
+    """RP-18."""
+    clock = ManualClock()
+    with driven(clock=clock) as one:
+        idle, active = one.connect(), one.connect()
+        clock.advance(1)
+        one.turn()
+        active.sendall(metadata())
+        one.receive().respond(MetadataResponse())
+        one.turn()
+        one.config.set_dynamic({"max.connections": "1"})
+        one.quotas.configure(one.config)
+        one.turn()
+        assert wire.is_closed(idle)
+        assert one.quotas.total == 1
+        assert wire.read_frame(active)
+        one.turn(3)
+        assert one.quotas.total == 1
+
+
+def flexible_api_versions(name: str, version: str) -> bytes:
+    body = b"".join(bytes([len(text) + 1]) + text.encode() for text in (name, version)) + b"\0"
+    return wire.frame(struct.pack(">hhihs", wire.API_VERSIONS, 3, 1, 1, b"c") + b"\0" + body)
+
+
+def test_client_software_is_counted_by_connection(one: DrivenProcessor) -> None:
+    """KIP-511, RP-32."""
+    clients = [one.connect() for _ in range(3)]
+    for client, version in zip(clients, ("1.0", "1.0", "2.0"), strict=True):
+        client.sendall(flexible_api_versions("toy-client", version))
+        request = one.receive()
+        request.respond(request.row.handle(request, None))
+        one.turn()
+    assert one.processor.software == {("toy-client", "1.0"): 2, ("toy-client", "2.0"): 1}
+    clients[0].sendall(flexible_api_versions("toy-client", "2.0"))
+    request = one.receive()
+    request.respond(request.row.handle(request, None))
+    one.turn()
+    assert one.processor.software == {("toy-client", "1.0"): 1, ("toy-client", "2.0"): 2}
+    for client in clients:
+        client.close()
+    one.until(lambda: not one.processor.software, "the end of the connections")
+
+
+def test_oldest_api_versions_leaves_the_software_unknown(one: DrivenProcessor) -> None:
+    client = one.connect()
+    client.sendall(wire.api_versions())
+    request = one.receive()
+    request.respond(request.row.handle(request, None))
+    one.turn()
+    assert one.processor.software == {("unknown", "unknown"): 1}
+
+
+def test_at_trace_level_one_line_says_what_happens_to_each_response(
+    one: DrivenProcessor, caplog: pytest.LogCaptureFixture
+) -> None:
+    """RP-29."""
+    caplog.set_level(TRACE, processor_module.log.name)
+    one.turn(64)  # the level is looked at now and then only
+    client = one.connect()
+    expected = []
+    for answer in ("respond", "throttled", "nothing", "close"):
+        client.sendall(metadata())
+        request = one.receive()
+        if answer == "respond":
+            request.respond(MetadataResponse())
+            expected.append(f"sending {request.response_bytes} bytes")
+        elif answer == "throttled":
+            request.throttle(5, "Produce")
+            request.respond(MetadataResponse())
+            one.scheduled.pop()[1]()
+            expected += ["throttling starts for 5 ms", "sending", "throttling ends"]
+        elif answer == "nothing":
+            request.respond_nothing()
+            expected.append("no response is needed")
+        else:
+            request.close_connection()
+            expected.append("the connection is closed")
+        one.turn()
+    lines = [record.getMessage() for record in caplog.records if record.levelno == TRACE]
+    assert len(lines) == len(expected)
+    for what in expected:
+        assert any(line.startswith(what) and "api=Metadata client=wire connection=127." in line for line in lines)
+
+
+# ---- the inline short cut --------------------------------------------------------------------------------------------
+
+
+def test_a_request_that_cannot_block_is_run_and_answered_in_the_same_turn() -> None:
+    with driven() as one:
+        one.plane.inline = True
+        client = one.connect()
+        client.sendall(wire.api_versions(5))
+        one.until(lambda: one.processor.inline_runs == 1)
+        assert correlation_of(wire.read_frame(client)) == 5
+        assert one.metrics.snapshot()["ApiVersions"].count == 1
+        assert one.channel.depth() == 0
+        client.sendall(metadata())  # its row does not promise not to block
+        one.receive()
+        assert one.processor.inline_runs == 1
+
+
+def test_inline_an_api_may_answer_nothing_later_or_throttled() -> None:
+    with driven() as one:
+        one.plane.inline = True
+        client = one.connect()
+        client.sendall(wire.produce("t", b"", acks=0) + wire.api_versions(6))
+        one.until(lambda: one.processor.inline_runs == 2)
+        assert correlation_of(wire.read_frame(client)) == 6
+
+    def throttled(request: Request, services: Any) -> Any:
+        request.throttle(50, "Request")
+        return MetadataResponse()
+
+    apis = toy_apis(metadata=throttled)
+    apis[wire.METADATA].inline = True
+    with driven(apis) as one:
+        one.plane.inline = True
+        client = one.connect()
+        client.sendall(metadata(8))
+        one.until(lambda: one.scheduled)
+        one.turn()
+        assert correlation_of(wire.read_frame(client)) == 8
+        assert one.channels[0].mute_state is MuteState.MUTED_AND_THROTTLED
+
+
+def test_while_requests_are_queued_nothing_is_run_inline() -> None:
+    with driven() as one:
+        one.plane.inline = True
+        first, second = one.connect(), one.connect()
+        first.sendall(metadata())
+        one.until(lambda: one.channel.depth() == 1)
+        second.sendall(wire.api_versions())
+        one.until(lambda: one.channel.depth() == 2)
+        assert one.processor.inline_runs == 0
+
+
+def test_an_api_that_takes_too_long_inline_turns_the_short_cut_off_for_a_while() -> None:
+    clock = ManualClock()
+
+    def slow(request: Request, services: Any) -> Any:
+        clock.advance(0.021)
+        return MetadataResponse()
+
+    apis = toy_apis(metadata=slow)
+    apis[wire.METADATA].inline = True
+    with driven(apis, clock) as one:
+        one.plane.inline = True
+        client = one.connect()
+        client.sendall(metadata())
+        one.until(lambda: one.processor.inline_runs == 1)
+        client.sendall(wire.api_versions())
+        one.receive().respond_nothing()
+        clock.advance(1.1)
+        client.sendall(wire.api_versions())
+        one.until(lambda: one.processor.inline_runs == 2)
+
+
+def test_an_error_of_an_api_inline_is_answered_as_its_error() -> None:
+    apis = toy_apis(api_versions=fail)
+    with driven(apis) as one:
+        one.plane.inline = True
+        client = one.connect()
+        client.sendall(wire.api_versions())
+        one.until(lambda: one.processor.inline_runs == 1)
+        assert struct.unpack_from(">ih", wire.read_frame(client)) == (1, -1)
+
+
+# ---- waking and ending -----------------------------------------------------------------------------------------------
+
+
+def test_only_a_sleeping_processor_is_woken_and_only_once(
+    one: DrivenProcessor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = one.connect()
+    client.sendall(metadata())
+    response = one.receive().prepare(MetadataResponse())
+    assert response is not None
+    wakes: list[int] = []
+    monkeypatch.setattr(one.processor.selector, "wakeup", lambda: wakes.append(1))
+    one.processor.enqueue_response(response)
+    one.processor.wake()
+    assert wakes == []
+    one.processor._asleep = True
+    assert one.processor.post_response(response)
+    one.processor.enqueue_response(response)
+    one.processor.enqueue_response(response)
+    one.processor.wake()
+    assert wakes == [1]
+    assert one.processor.response_queue_size() == 4
+    one.processor._responses.clear()
+
+
+def test_a_backlog_that_nobody_takes_wakes_a_further_handler(one: DrivenProcessor) -> None:
+    """The processor polls for a millisecond only and nudges."""
+    idle, blocked = one.channel.sit_down(), one.channel.sit_down()
+    with one.channel._lock:
+        idle.parked = True
+        one.channel._idle.append(idle)
+        one.channel._awake -= 1
+    client = one.connect()
+    client.sendall(metadata())
+    one.until(lambda: one.channel.depth() == 1)
+    one.until(lambda: not idle.parked, "the nudge")
+    assert blocked.blocked
+    assert idle.bell.acquire(timeout=5)
+
+
+def test_after_stop_reading_responses_go_out_but_nothing_is_read(one: DrivenProcessor) -> None:
+    """RP-3."""
+    client, other = one.connect(), one.connect()
+    client.sendall(metadata(1) + metadata(2))
+    request = one.receive()
+    one.processor.stop_reading()
+    one.turn()
+    other.sendall(metadata(3))
+    request.respond(MetadataResponse())
+    one.turn(5)
+    assert correlation_of(wire.read_frame(client)) == 1
+    assert one.channel.depth() == 0
+
+
+def test_ending_flushes_the_responses_and_returns_every_quota(one: DrivenProcessor) -> None:
+    """RP-3, RP-11."""
+    clients = [one.connect() for _ in range(3)]
+    clients[0].sendall(metadata(9))
+    one.receive().respond(MetadataResponse())
+    one.processor.on_stop()
+    assert correlation_of(wire.read_frame(clients[0])) == 9
+    assert all(wire.is_closed(client) for client in clients)
+    assert one.quotas.total == 0
+    assert one.metrics.snapshot()["Metadata"].count == 1
+
+
+def test_the_thread_has_kafkas_name(one: DrivenProcessor) -> None:
+    """RP-2."""
+    assert one.processor.name == "data-plane-kafka-network-thread-1-ListenerName(PLAINTEXT)-PLAINTEXT-0"
+    assert "connections=0" in repr(one.processor)
