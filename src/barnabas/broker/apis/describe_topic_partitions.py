@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from barnabas.broker.apis.authorized_operations import TOPIC_OPERATIONS
+from barnabas.broker.apis.partition_lookup import leader_epoch
 from barnabas.broker.catalog import TopicInfo
 from barnabas.broker.topic_names import name_problem
 from barnabas.errors import ErrorCode, KafkaError
@@ -50,7 +51,7 @@ def handle(request: Request, broker: BrokerServices) -> DescribeTopicPartitionsR
             first_partition = 0
             continue
         end = min(topic.partition_count, first_partition + room)
-        topics.append(_describe(topic, broker.node.id, first_partition, end))
+        topics.append(_describe(topic, broker, first_partition, end))
         if end < topic.partition_count:
             cursor = Cursor(topic_name=name, partition_index=end)
             return DescribeTopicPartitionsResponse(topics=topics, next_cursor=cursor)
@@ -83,25 +84,27 @@ def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(error_code=code, name=name)
 
 
-def _describe(topic: TopicInfo, node_id: int, start: int, end: int) -> DescribeTopicPartitionsResponseTopic:
+def _describe(topic: TopicInfo, broker: BrokerServices, start: int, end: int) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
         error_code=0,
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.internal,
-        partitions=[_partition(node_id, index) for index in range(start, end)],
+        partitions=[
+            _partition(broker.node.id, index, leader_epoch(broker, topic.name, index)) for index in range(start, end)
+        ],
         topic_authorized_operations=TOPIC_OPERATIONS,
     )
 
 
 @lru_cache(maxsize=4096)
-def _partition(node_id: int, index: int) -> DescribeTopicPartitionsResponsePartition:
+def _partition(node_id: int, index: int, epoch: int) -> DescribeTopicPartitionsResponsePartition:
     """The same for every topic, so they share one object that nobody changes."""
     return DescribeTopicPartitionsResponsePartition(
         error_code=0,
         partition_index=index,
         leader_id=node_id,
-        leader_epoch=0,
+        leader_epoch=epoch,
         replica_nodes=[node_id],
         isr_nodes=[node_id],
         eligible_leader_replicas=[],

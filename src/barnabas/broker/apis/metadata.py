@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from barnabas.broker.apis.authorized_operations import cluster_operations, topic_operations
 from barnabas.broker.apis.create_topics import MAX_PARTITIONS_PER_REQUEST
+from barnabas.broker.apis.partition_lookup import leader_epoch
 from barnabas.broker.catalog import CatalogSnapshot, TopicInfo
 from barnabas.broker.topic_names import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS, name_problem
 from barnabas.errors import ErrorCode, KafkaError
@@ -43,7 +44,7 @@ def handle(request: Request, broker: BrokerServices) -> MetadataResponse:
     version: int = request.header.api_version
     operations = topic_operations(body.include_topic_authorized_operations)
     if body.topics is None or (not body.topics and version < FIRST_VERSION_WITH_NULL_FOR_ALL):
-        topics = _all_topics(broker.catalog.snapshot, broker.node.id, operations)
+        topics = _all_topics(broker.catalog.snapshot, broker, operations)
     else:
         topics = _asked_topics(body, version, broker, operations)
     node = broker.node
@@ -66,35 +67,38 @@ def error_response(body: MetadataRequest, version: int, error: KafkaError) -> Me
 # -- all topics --------------------------------------------------------------------------------------------------------
 
 
-def _all_topics(snapshot: CatalogSnapshot, node_id: int, operations: int) -> list[MetadataResponseTopic]:
+def _all_topics(snapshot: CatalogSnapshot, broker: BrokerServices, operations: int) -> list[MetadataResponseTopic]:
     """Described once per snapshot: with many topics this is most of the work of the request."""
     key = ("metadata", operations)
     topics: list[MetadataResponseTopic] | None = snapshot.derived.get(key)
     if topics is None:
-        topics = [_describe(topic, node_id, operations) for topic in snapshot.topics.values()]
+        topics = [_describe(topic, broker, operations) for topic in snapshot.topics.values()]
         snapshot.derived[key] = topics
     return topics
 
 
-def _describe(topic: TopicInfo, node_id: int, operations: int) -> MetadataResponseTopic:
+def _describe(topic: TopicInfo, broker: BrokerServices, operations: int) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         error_code=0,
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.internal,
-        partitions=[_partition(node_id, index) for index in range(topic.partition_count)],
+        partitions=[
+            _partition(broker.node.id, index, leader_epoch(broker, topic.name, index))
+            for index in range(topic.partition_count)
+        ],
         topic_authorized_operations=operations,
     )
 
 
 @lru_cache(maxsize=16384)
-def _partition(node_id: int, index: int) -> MetadataResponsePartition:
+def _partition(node_id: int, index: int, epoch: int) -> MetadataResponsePartition:
     """Partition 3 of one topic looks like partition 3 of every other, so they share one object that nobody changes."""
     return MetadataResponsePartition(
         error_code=0,
         partition_index=index,
         leader_id=node_id,
-        leader_epoch=0,
+        leader_epoch=epoch,
         replica_nodes=[node_id],
         isr_nodes=[node_id],
         offline_replicas=[],
@@ -119,7 +123,7 @@ def _asked_topics(
             continue
         found = _find_id(topic.topic_id, snapshot) if topic.name is None else by_name[topic.name]
         if isinstance(found, TopicInfo):
-            described[key] = _describe(found, broker.node.id, operations)
+            described[key] = _describe(found, broker, operations)
         else:
             described[key] = _failure(topic, version, found)
     return list(described.values())

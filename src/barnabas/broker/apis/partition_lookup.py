@@ -50,3 +50,9 @@ def check_leader_epoch(log: PartitionLog, requested: int) -> None:
     if requested not in (NO_EPOCH, ours):
         older = requested < ours
         raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH if older else ErrorCode.UNKNOWN_LEADER_EPOCH)
+
+
+def leader_epoch(broker: BrokerServices, topic: str, partition: int) -> int:
+    """What clients are told: the newest epoch in the log, which is above 0 for directories that come from a Kafka cluster."""
+    log = broker.logs.get(topic, partition)
+    return 0 if log is None else log.leader_epoch
