@@ -33,6 +33,7 @@ from bench.workloads import WORKLOADS, Session, WorkFailed
 
 FAILURES = (BrokerFailed, GeneratorFailed, ToolFailed, WorkFailed)
 DESCRIPTORS = 16_384
+FULL_ROUNDS = 3
 Key = tuple[str, Side, int]
 """Row, side, round."""
 
@@ -200,7 +201,7 @@ def kinds_of(ours: str, without_kafka: bool) -> dict[Side, Kind]:
 
 @click.command(help=__doc__.split("\n\n", 1)[0] if __doc__ else "")
 @click.option("--only", multiple=True, metavar="NAME", help="a row or a group of rows; may be given more than once")
-@click.option("--rounds", default=3, show_default=True, help="interleaved rounds")
+@click.option("--rounds", default=FULL_ROUNDS, show_default=True, help="interleaved rounds")
 @click.option(
     "--json", "json_file", type=click.Path(path_type=Path, dir_okay=False), help="write all figures to this file"
 )
@@ -255,11 +256,27 @@ def prepare(without_kafka: bool) -> None:
     build("fetch")
 
 
+def caveats(harness: Harness) -> list[str]:
+    """Why this run is less than the full comparison, if it is."""
+    found = []
+    if harness.rounds < FULL_ROUNDS or harness.scale < 1:
+        found.append(
+            f"a quick look: {harness.rounds} rounds at {harness.scale:g} of the work; the full comparison has {FULL_ROUNDS}"
+        )
+    if harness.disturbed:
+        found.append(
+            f"{len(harness.disturbed)} groups were measured beside other work on this machine; their figures say little"
+        )
+    return found
+
+
 def report(harness: Harness, json_file: Path | None) -> int:
     verdicts = harness.verdicts()
     harness.console.print(table_of(verdicts, harness.kinds))
     if json_file is not None:
         json_file.write_text(as_json(harness, verdicts) + "\n")
+    for caveat in caveats(harness):
+        harness.console.print(f"[yellow]{caveat}[/]")
     for what, why in harness.failures.items():
         harness.console.print(f"[red]failed: {what}:[/] {why.splitlines()[0]}")
     if not verdicts:

@@ -29,6 +29,8 @@ RR_WARM_UP_SECONDS = 15.0
 SETTLE_SECONDS = 3.0
 STARTS_PER_ROUND = 3
 IDLE_CONNECTIONS = 10_000
+FETCH_PLANS = ((1, 6_000_000_000), (8, 3_000_000_000))
+"""Connections and the bytes that each of them reads."""
 LARGE_BATCHES = ("batch.size=262144", "linger.ms=10")
 THREADS = {"num.network.threads": "3", "num.io.threads": "8"}
 
@@ -39,7 +41,10 @@ class WorkFailed(Exception):
 
 @dataclass(slots=True)
 class Session:
-    """One side in one round of one group. `record` and `step` are the harness's: a figure, and what goes on now."""
+    """One side in one round of one group. `record` and `step` are the harness's: a figure, and what goes on now.
+
+    `scale` shortens what is measured, never the warm-up: a JVM that is still compiling would make any ratio.
+    """
 
     kind: Kind
     directory: Path
@@ -123,7 +128,7 @@ def produce_rows(session: Session, prefix: str, settings: Mapping[str, str]) -> 
             if name not in session.wanted and "memory-load" not in session.wanted:
                 continue
             session.step(f"{name}: warm-up")
-            produce_once(session, broker, f"{name}-warm-up", shape, session.count(shape.records // 3))
+            produce_once(session, broker, f"{name}-warm-up", shape, shape.records // 3)
             session.step(name)
             session.record(name, produce_once(session, broker, name, shape, session.count(shape.records)))
 
@@ -141,20 +146,20 @@ def fetch(session: Session) -> None:
     with session.broker() as broker:
         session.step("fetch: filling the topic")
         produce_once(session, broker, "fetched", shape, session.count(shape.records))
-        plans = ((1, session.count(6_000_000_000)), (8, session.count(3_000_000_000)))
-        for connections, size in plans:
+        for connections, size in FETCH_PLANS:
             session.step(f"fetch-{connections}: warm-up")
             generators.fetch(broker.place.port, connections, "fetched", size // 2)
-        for connections, size in plans:
+        for connections, size in FETCH_PLANS:
             session.step(f"fetch-{connections}")
-            session.record(f"fetch-{connections}", generators.fetch(broker.place.port, connections, "fetched", size))
+            rate = generators.fetch(broker.place.port, connections, "fetched", session.count(size))
+            session.record(f"fetch-{connections}", rate)
 
 
 def round_trips(session: Session, prefix: str, settings: Mapping[str, str]) -> None:
     with session.broker(settings) as broker:
         topic = create_topic(broker.bootstrap, prefix, 1)
         session.step(f"{prefix}: warm-up")
-        generators.rr(broker.place.port, 16, session.seconds(RR_WARM_UP_SECONDS), topic)
+        generators.rr(broker.place.port, 16, RR_WARM_UP_SECONDS, topic)
         for connections in (1, 16, 64):
             name = f"{prefix}-{connections}"
             if name in session.wanted:
@@ -192,10 +197,10 @@ def idle(session: Session) -> None:
         topic = create_topic(broker.bootstrap, "idle", 1)
         session.step("idle-10000: warm-up")
         port, seconds = broker.place.port, session.seconds(RR_SECONDS)
-        generators.rr(port, 64, session.seconds(RR_WARM_UP_SECONDS), topic)
+        generators.rr(port, 64, RR_WARM_UP_SECONDS, topic)
         session.step("idle-10000")
         before = generators.rr(port, 64, seconds, topic).per_second
-        beside = generators.rr(port, 64, seconds, topic, idle=session.count(IDLE_CONNECTIONS)).per_second
+        beside = generators.rr(port, 64, seconds, topic, idle=IDLE_CONNECTIONS).per_second
         time.sleep(SETTLE_SECONDS)  # the broker takes note of ten thousand closed connections
         after = generators.rr(port, 64, seconds, topic).per_second
         session.record("idle-10000", beside / ((before + after) / 2))
