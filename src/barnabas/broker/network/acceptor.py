@@ -140,6 +140,7 @@ class Acceptor(ServerThread):
         log.info("%s listens on %s:%d", self.listener.name, self.listener.host or "*", self.port)
 
     def wakeup(self) -> None:
+        self._quotas.wake_waiting()
         with contextlib.suppress(OSError):
             self._wake_in.send(b"\0")
 

@@ -173,6 +173,11 @@ class ConnectionQuotas:
                 quota.count -= 1
             self._changed.notify_all()
 
+    def wake_waiting(self) -> None:
+        """Let waiting acceptors see at once that they are stopped."""
+        with self._changed:
+            self._changed.notify_all()
+
     def exceeded(self, listener: str) -> bool:
         """Whether the broker has more connections than it may, so that this listener should close one (RP-18)."""
         return self._total > self._max_connections and not self._protected(listener)

@@ -280,6 +280,11 @@ class SocketServer:
         processors = self.processors
         return sum(p.idle.share() for p in processors) / len(processors) if processors else 1.0
 
+    def handler_idle_share(self, plane: str = DATA) -> float:
+        """RequestHandlerAvgIdlePercent, 0 to 1."""
+        pool = self.pools.get(plane)
+        return pool.idle_share() if pool is not None else 1.0
+
     def __repr__(self) -> str:
         return f"<SocketServer {', '.join(repr(acceptor) for acceptor in self.acceptors.values())}>"
 
