@@ -101,6 +101,7 @@ def test_a_broker_that_does_not_run_says_so() -> None:
     broker = EmbeddedBroker()
     with pytest.raises(BarnabasError, match="not running"):
         _ = broker.bootstrap_servers
+    assert broker.request_report() == "the broker is not running"
     with pytest.raises(BarnabasError, match="data_dir"), broker:
         broker.restart()
     broker.stop()

@@ -159,7 +159,9 @@ class EmbeddedBroker:
 
     def request_report(self, limit: int = REPORTED_REQUESTS) -> str:
         """The last requests, oldest first: which API, who asked, and the parts of the time in milliseconds."""
-        recent = self.server.request_metrics.recent(limit)
+        if self._server is None:
+            return "the broker is not running"
+        recent = self._server.request_metrics.recent(limit)
         lines = [f"the last {len(recent)} requests to {self.bootstrap_servers} (times in ms):"]
         for done in recent:
             times = "  ".join(f"{part} {ns / 1e6:.3f}" for part, ns in done.parts.items() if ns)
