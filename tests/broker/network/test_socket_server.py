@@ -347,8 +347,8 @@ def test_network_threads_are_added_and_removed_at_run_time() -> None:
         assert [processor.id for processor in server.processors] == [0, 4]
         for client in clients:
             client.close()
-        snapshot = server.request_metrics.snapshot()
-        assert snapshot["ApiVersions"].count == 6  # what a removed processor had counted stays
+        # What a removed processor had counted stays.
+        wait_until(lambda: server.request_metrics.snapshot()["ApiVersions"].count == 6)
 
 
 def dead(client: socket.socket) -> bool:
@@ -439,6 +439,7 @@ def test_a_throttled_client_gets_its_answer_at_once_and_is_read_again_after_the_
     with serving(toy_apis(metadata=throttled)) as server, client_of(server) as client:
         client.sendall(metadata(1) + metadata(2))
         assert correlations(client, 2) == [1, 2]
+        wait_until(lambda: len(server.request_metrics.recent()) == 2)  # recorded just after the bytes have left
         first, second = server.request_metrics.recent()
         assert second.start_ns - first.start_ns >= 140_000_000
         assert first.parts["throttle"] == 150_000_000
