@@ -106,9 +106,9 @@ def test_an_error_after_the_answer_is_only_logged(caplog: pytest.LogCaptureFixtu
     assert "failed after it was answered" in caplog.text
 
 
-def driven_handler(channel: RequestChannel, services: Any = None) -> RequestHandler:
-    """A handler without a thread."""
-    handler = RequestHandler(0, channel, services)
+def driven_handler(channel: RequestChannel) -> RequestHandler:
+    """A handler without a thread, on a clock that stands still."""
+    handler = RequestHandler(0, channel, None, ManualClock())
     handler.on_start()
     return handler
 
