@@ -203,6 +203,28 @@ def test_shutdown_works_while_a_handler_does_not_end() -> None:
         gate.open.set()
 
 
+def test_shutdown_does_not_wait_for_a_handler_that_changes_thread_counts() -> None:
+    """RP-3, RP-35: the change comes too late and is dropped; neither waits for the other."""
+    gate = Gate()
+
+    def resize(request: Request, services: Any) -> MetadataResponse:
+        answer = gate.handle(request, services)
+        server.resize_handlers(3)
+        return answer
+
+    with serving(toy_apis(metadata=resize), num_io_threads=1) as server, client_of(server) as client:
+        client.sendall(metadata())
+        wait_until(lambda: gate.entered == 1)
+        ended: list[bool] = []
+        stopping = threading.Thread(target=lambda: ended.append(server.shutdown(10)))
+        stopping.start()
+        wait_until(lambda: server.data_plane.request_channel.depth() == 1, what="the handler's ShutdownRequest")
+        gate.open.set()
+        assert wire.read_frame(client)
+        stopping.join(20)
+        assert ended == [True]
+
+
 # ---- quotas over sockets ---------------------------------------------------------------------------------------------
 
 

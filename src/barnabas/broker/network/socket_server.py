@@ -233,28 +233,32 @@ class SocketServer:
             acceptor.await_shutdown()
 
     def shutdown(self, timeout: float = 30.0) -> bool:
-        """See the file header. False when something was still busy after `timeout` seconds."""
+        """See the file header. False when something was still busy after `timeout` seconds.
+
+        The lock is held only to decide: a handler that changes thread counts at this moment waits for it, and would
+        otherwise be waited for here. Who comes later sees that the server has stopped.
+        """
         with self._lock:
             if self._stopped:
                 return True
             self._stopped = True
-            if not self._started:
-                self._close_acceptors()
-                return True
-            self.stop_accepting()
-            for processor in self.processors:
-                processor.stop_reading()
-            ended = [pool.shutdown(timeout) for pool in self.pools.values()]
-            self.on_drained()
-            if self._reaper is not None:
-                self._reaper.shutdown()
-            for plane in self.planes:
-                plane.request_channel.close()
-            for acceptor in self.acceptors.values():
-                self._end_processors(acceptor.processors, self.plane_of(acceptor.listener))
-                self.quotas.remove_listener(acceptor.listener.name)
+        if not self._started:
             self._close_acceptors()
-            return all(ended)
+            return True
+        self.stop_accepting()
+        for processor in self.processors:
+            processor.stop_reading()
+        ended = [pool.shutdown(timeout) for pool in self.pools.values()]
+        self.on_drained()
+        if self._reaper is not None:
+            self._reaper.shutdown()
+        for plane in self.planes:
+            plane.request_channel.close()
+        for acceptor in self.acceptors.values():
+            self._end_processors(acceptor.processors, self.plane_of(acceptor.listener))
+            self.quotas.remove_listener(acceptor.listener.name)
+        self._close_acceptors()
+        return all(ended)
 
     def _close_acceptors(self) -> None:
         for acceptor in self.acceptors.values():
