@@ -736,7 +736,9 @@ def test_a_backlog_that_nobody_takes_wakes_a_further_handler(one: DrivenProcesso
     client = one.connect()
     client.sendall(metadata())
     one.until(lambda: one.channel.depth() == 1)
-    one.until(lambda: not idle.parked, "the nudge")
+    clock = one.clock
+    assert isinstance(clock, ManualClock)
+    one.until(lambda: clock.advance(0.001) or not idle.parked, "the nudge")
     assert blocked.blocked
     assert idle.bell.acquire(timeout=5)
 

@@ -149,13 +149,13 @@ def test_while_a_handler_is_awake_no_other_is_woken(channel: RequestChannel, wor
 
 
 def test_a_blocked_handler_does_not_hold_up_the_queue(channel: RequestChannel, workers: list[Worker]) -> None:
-    """The first nudge notes where the queue is, the second sees that it has not moved."""
+    """The first nudge notes where the queue is, a later one sees that it has not moved."""
     workers[2].gate.clear()
     channel.put(toy_request(channel))
     wait_until(lambda: len(workers[2].taken) == 1)
     channel.put(toy_request(channel))
-    channel.nudge()
-    channel.nudge()
+    assert not channel.nudge()
+    wait_until(channel.nudge)
     wait_until(lambda: len(workers[1].taken) == 1)
     # From now on the blocked one does not count as awake: the next request needs no nudge.
     wait_until(lambda: channel.idle_handlers() == 2)
@@ -175,12 +175,31 @@ def test_an_old_request_wakes_a_further_handler_although_the_queue_moves() -> No
     busy = channel.sit_down()
     channel.put(toy_request(channel))
     channel.put(toy_request(channel))
-    assert channel.take(0, busy) is not None
-    assert channel.nudge() is False  # the queue has moved
+    assert channel.nudge() is False
     clock.advance(0.01)
-    channel._taken_at_nudge = -1  # and it has moved again since
+    assert channel.take(0, busy) is not None  # the queue moves, but the next one has waited for too long
     assert channel.nudge() is True
     wait_until(lambda: len(worker.taken) == 1)
+    assert not busy.blocked
+    channel.stand_up(busy)
+    channel.put_shutdown()
+    worker.join()
+
+
+def test_a_queue_that_moves_is_left_to_those_who_are_awake() -> None:
+    clock = ManualClock()
+    channel = RequestChannel(100, clock=clock)
+    worker = Worker(channel)
+    wait_until(lambda: channel.idle_handlers() == 1)
+    busy = channel.sit_down()
+    for _ in range(3):
+        channel.put(toy_request(channel))
+    for _ in range(2):
+        for _ in range(20):
+            assert channel.nudge() is False
+        clock.advance(0.002)
+        assert channel.take(0, busy) is not None
+    assert worker.taken == []
     channel.stand_up(busy)
     channel.put_shutdown()
     worker.join()

@@ -45,6 +45,7 @@ from barnabas.threads import ServerThread
 
 if TYPE_CHECKING:
     from barnabas.broker.apis.table import ApiRow
+    from barnabas.broker.network.request_channel import Seat
     from barnabas.net.channel import Channel, Receive
     from barnabas.protocol.schema import Message
 
@@ -87,6 +88,7 @@ class Processor(ServerThread):
         self._new: deque[tuple[socket.socket, str]] = deque()
         self._responses: deque[Response] = deque()
         self._asleep = False
+        self._to_ring: list[Seat] = []  # handlers to wake just before this thread sleeps
         self._accepting = True
         self._reading = True
         self._index = 0
@@ -235,6 +237,8 @@ class Processor(ServerThread):
                 self._asleep = True
                 watching = self._request_channel.has_backlog()
                 timeout = WATCH_SECONDS if watching else POLL_SECONDS
+        if self._to_ring:
+            self._ring()
         try:
             self.selector.poll(timeout)
         except Exception:
@@ -286,9 +290,24 @@ class Processor(ServerThread):
         self.selector.begin_request(channel)
         if self._may_run_inline(request):
             self._run_inline(request)
-        elif not self._request_channel.put(request, self._still_wanted):
+        else:
+            self._queue(request)
+
+    def _queue(self, request: Request) -> None:
+        """Put a request on the shared queue. A full queue blocks here, so what sleeps must be woken first."""
+        if self._to_ring and self._request_channel.is_full():
+            self._ring()
+        queued, seat = self._request_channel.post(request, self._still_wanted)
+        if seat is not None:
+            self._to_ring.append(seat)
+        if not queued:
             request.release_buffer()
-            self._close_connection(context)
+            self._close_connection(request.connection)
+
+    def _ring(self) -> None:
+        for seat in self._to_ring:
+            seat.bell.release()
+        self._to_ring.clear()
 
     def _check_unsupported(self, header: RequestHeader, row: ApiRow | None) -> None:
         """An ApiVersions of a version that we do not know goes to its handler without a body, which answers in v0 form;
@@ -332,6 +351,8 @@ class Processor(ServerThread):
     def _run_inline(self, request: Request) -> None:
         """Run a request that cannot block here and send its response at once, with the stamps and metrics of the full path.
         Whoever breaks the promise not to block turns the short cut off for a while."""
+        if self._to_ring:
+            self._ring()
         request.dequeue_ns = start_ns = self._now_ns()
         self.inline_runs += 1
         try:
@@ -524,6 +545,7 @@ class Processor(ServerThread):
 
     def _flush(self) -> None:
         """Send the responses that are queued or half written, for a bounded time."""
+        self._ring()
         deadline_ns = self._now_ns() + FLUSH_NS
         self.process_new_responses()
         while self.in_flight() and self._now_ns() < deadline_ns:

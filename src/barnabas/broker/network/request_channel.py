@@ -33,8 +33,11 @@ Schedule = Callable[[int, Callable[[], None]], object]
 PUT_SLICE_SECONDS = 0.1
 """How long a blocked `put` waits before it looks whether it is still wanted."""
 
+STALLED_NS = 1_000_000
+"""A queue that has not moved for this long wakes a further handler."""
+
 STALE_NS = 5_000_000
-"""A request that has waited this long wakes a further handler even though the queue moves."""
+"""A request that has waited this long does so even though the queue moves."""
 
 
 class ShutdownRequest:
@@ -97,6 +100,7 @@ class RequestChannel:
         self._putters = 0
         self._taken = 0
         self._taken_at_nudge = -1
+        self._moved_ns = self._nudged_ns = 0
         self._closed = False
         self._processors: dict[int, ResponseSink] = {}
 
@@ -104,15 +108,21 @@ class RequestChannel:
 
     def put(self, request: Request, still_wanted: Callable[[], bool] | None = None) -> bool:
         """Queue a request; wait while the queue is full. False when the channel was closed or `still_wanted` said no."""
+        queued, seat = self.post(request, still_wanted)
+        if seat is not None:
+            seat.bell.release()
+        return queued
+
+    def post(self, request: Request, still_wanted: Callable[[], bool] | None = None) -> tuple[bool, Seat | None]:
+        """As `put`, but the caller rings the bell of the seat that this returns: a processor does so just before it sleeps,
+        because a handler that wakes while the processor still holds the GIL would only go to sleep again."""
         with self._lock:
             if (len(self._queue) >= self.limit or self._closed) and not self._wait_for_room(still_wanted):
-                return False
+                return False, None
             self._queue.append(request)
             if not self._idle or (self._awake > 0 and not self._eager):
-                return True
-            seat = self._unpark()
-        seat.bell.release()
-        return True
+                return True, None
+            return True, self._unpark()
 
     def _wait_for_room(self, still_wanted: Callable[[], bool] | None) -> bool:
         """Called with the lock. Every handler is needed now, so all idle ones are woken."""
@@ -219,21 +229,30 @@ class RequestChannel:
         return bool(self._queue) and bool(self._idle)
 
     def nudge(self) -> bool:
-        """A processor, a millisecond after it saw a backlog: wake a further handler when the queue does not move, or moves
-        too slowly. True when one was woken."""
+        """A processor that saw a backlog, a moment later: wake a further handler when the queue has not moved for a while, or
+        moves too slowly. True when one was woken."""
         with self._lock:
             if not self._queue or not self._idle:
                 return False
-            moved = self._taken != self._taken_at_nudge
-            self._taken_at_nudge = self._taken
-            head = self._queue[0]
-            if moved and isinstance(head, Request) and self.now_ns() - head.start_ns < STALE_NS:
+            now_ns = self.now_ns()
+            if self._taken != self._taken_at_nudge:
+                self._taken_at_nudge = self._taken
+                self._moved_ns = now_ns
+            stalled = now_ns - self._moved_ns >= STALLED_NS
+            if not stalled and not self._is_stale(now_ns):
                 return False
-            if not moved:
+            if stalled:
                 self._discount_blocked()
+            self._moved_ns = self._nudged_ns = now_ns  # the one woken now needs a moment too
             seat = self._unpark()
         seat.bell.release()
         return True
+
+    def _is_stale(self, now_ns: int) -> bool:
+        head = self._queue[0]
+        if now_ns - self._nudged_ns < STALLED_NS or not isinstance(head, Request):
+            return False
+        return now_ns - head.start_ns >= STALE_NS
 
     def _discount_blocked(self) -> None:
         """Nobody has taken anything since the last nudge, so whoever is awake is blocked; each counts again when it comes
@@ -306,6 +325,9 @@ class RequestChannel:
             self._queue.clear()
             self._not_full.notify_all()
         return left
+
+    def is_full(self) -> bool:
+        return len(self._queue) >= self.limit
 
     def depth(self) -> int:
         return len(self._queue)
