@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from barnabas.broker.handlers import RequestHandler, RequestHandlerPool, execute
+from barnabas.broker.network.baton import Baton
 from barnabas.broker.network.request import CloseConnectionResponse, NoOpResponse, Request, SendResponse
 from barnabas.broker.network.request_channel import RequestChannel
 from barnabas.clock import ManualClock
@@ -17,7 +18,7 @@ from barnabas.net.memory_pool import SimpleMemoryPool
 from barnabas.protocol.codec import decode_request
 from barnabas.protocol.messages.metadata import MetadataResponse
 from tests import wire
-from tests.broker.network.toy_broker import CollectingSink, ToyRow, toy_request
+from tests.broker.network.toy_broker import CollectingSink, ToyRow, toy_plane, toy_request
 from tests.waiting import wait_until
 
 Handle = Callable[[Request, Any], Any]
@@ -108,7 +109,7 @@ def test_an_error_after_the_answer_is_only_logged(caplog: pytest.LogCaptureFixtu
 
 def driven_handler(channel: RequestChannel) -> RequestHandler:
     """A handler without a thread, on a clock that stands still."""
-    handler = RequestHandler(0, channel, None, ManualClock())
+    handler = RequestHandler(0, toy_plane(channel, ManualClock()))
     handler.on_start()
     return handler
 
@@ -185,6 +186,24 @@ def test_a_processor_is_woken_also_when_the_next_request_ends_the_broker() -> No
     handler.on_stop()
 
 
+def test_a_handler_holds_the_baton_for_what_cannot_block_and_lets_go_of_it_for_the_rest() -> None:
+    channel = channel_with(CollectingSink())
+    handler = RequestHandler(0, toy_plane(channel, baton=Baton()))
+    handler.on_start()
+    held: list[bool] = []
+
+    def look(request: Request, services: Any) -> Any:
+        held.append(handler._baton_turn.held)
+        return MetadataResponse()
+
+    for inline in (True, True, False, True):
+        channel.put(toy_request(channel, row=metadata_row(look, inline)))
+    handler.run_once()
+    assert held == [True, True, False, True]
+    assert not handler._baton_turn.held
+    handler.on_stop()
+
+
 def test_throttling_starts_before_a_response_that_a_handler_delivers() -> None:
     sink = CollectingSink()
     channel = RequestChannel(10, schedule=lambda delay, callback: None)
@@ -205,7 +224,7 @@ def test_idle_time_is_measured() -> None:
     """RP-34."""
     clock = ManualClock()
     channel = RequestChannel(10, clock=clock)
-    pool = RequestHandlerPool(channel, None, clock)
+    pool = RequestHandlerPool(toy_plane(channel, clock))
     assert pool.idle_share() == 1
     pool.start(2)
     try:
@@ -223,7 +242,7 @@ def test_a_fatal_error_in_a_handler_tells_the_broker() -> None:
     told: list[BaseException] = []
     sink = CollectingSink()
     channel = channel_with(sink)
-    pool = RequestHandlerPool(channel, None, on_fatal=lambda name, error: told.append(error))
+    pool = RequestHandlerPool(toy_plane(channel, on_fatal=lambda name, error: told.append(error)))
     pool.start(2)
     try:
         channel.put(toy_request(channel, row=metadata_row(failing(FatalBrokerError("injected")))))
@@ -237,7 +256,7 @@ def test_a_fatal_error_in_a_handler_tells_the_broker() -> None:
 
 def test_handlers_have_kafkas_names_and_reuse_free_ids() -> None:
     """RP-2."""
-    pool = RequestHandlerPool(RequestChannel(10), None)
+    pool = RequestHandlerPool(toy_plane(RequestChannel(10)))
     pool.start(3)
     try:
         assert [handler.name for handler in pool.handlers] == [
@@ -258,7 +277,7 @@ def test_resizing_under_load_loses_no_request() -> None:
     """RP-35."""
     sink = CollectingSink()
     channel = channel_with(sink, 50)
-    pool = RequestHandlerPool(channel, None)
+    pool = RequestHandlerPool(toy_plane(channel))
     pool.start(4)
     row = metadata_row(lambda request, services: MetadataResponse())
     requests = [toy_request(channel, row=row) for _ in range(3000)]
@@ -287,7 +306,7 @@ def test_shutdown_reports_a_handler_that_does_not_end() -> None:
         release.wait(20)
         return MetadataResponse()
 
-    pool = RequestHandlerPool(channel, None)
+    pool = RequestHandlerPool(toy_plane(channel))
     pool.start(1)
     channel.put(toy_request(channel, row=metadata_row(stuck)))
     assert entered.wait(5)

@@ -17,13 +17,13 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from barnabas.broker.network.plane import Plane
 from barnabas.broker.network.request import Request, Response
-from barnabas.broker.network.request_channel import RequestChannel, ResponseSink, ShutdownRequest
+from barnabas.broker.network.request_channel import ResponseSink, ShutdownRequest
 from barnabas.broker.network.time_share import TimeShare
-from barnabas.clock import Clock, SystemClock
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.protocol.api import ApiKey
-from barnabas.threads import FatalHandler, ServerThread
+from barnabas.threads import ServerThread
 
 log = logging.getLogger(__name__)
 
@@ -68,22 +68,14 @@ def _fail(request: Request, error: KafkaError) -> Response | None:
 class RequestHandler(ServerThread):
     """One handler thread; ends when it takes a ShutdownRequest."""
 
-    def __init__(
-        self,
-        handler_id: int,
-        channel: RequestChannel,
-        services: Any,
-        clock: Clock | None = None,
-        plane: str = "data-plane",
-        on_fatal: FatalHandler | None = None,
-    ) -> None:
-        super().__init__(f"{plane}-kafka-request-handler-{handler_id}", on_fatal)
+    def __init__(self, handler_id: int, plane: Plane) -> None:
+        super().__init__(f"{plane.name}-kafka-request-handler-{handler_id}", plane.on_fatal)
         self.id = handler_id
-        self._channel = channel
-        self._services = services
-        clock = clock or SystemClock()
-        self._now_ns = clock.monotonic_ns
-        self.idle = TimeShare(clock)
+        self._channel = plane.request_channel
+        self._services = plane.services
+        self._now_ns = plane.clock.monotonic_ns
+        self._baton_turn = plane.baton.turn()
+        self.idle = TimeShare(plane.clock)
         self.handled = 0
         self._to_wake: dict[ResponseSink, None] = {}
         self._deferred_since_ns = 0
@@ -112,12 +104,18 @@ class RequestHandler(ServerThread):
                 request = self._channel.take_more(self._seat)
                 now_ns = self._now_ns()
         finally:
+            self._baton_turn.end()
             if self._to_wake:
                 self._wake_processors()
 
     def _handle(self, request: Request, now_ns: int) -> None:
-        if self._to_wake and (not request.row.inline or now_ns - self._deferred_since_ns > MAX_DEFER_NS):
-            self._wake_processors()  # what comes now may block, and a finished response must not wait for it
+        may_block = not request.row.inline
+        if may_block:
+            self._baton_turn.end()
+        else:
+            self._baton_turn.begin()
+        if self._to_wake and (may_block or now_ns - self._deferred_since_ns > MAX_DEFER_NS):
+            self._wake_processors()  # a finished response must not wait for what comes now
         request.dequeue_ns = now_ns
         try:
             response = execute(request, self._services)
@@ -142,19 +140,10 @@ class RequestHandler(ServerThread):
 class RequestHandlerPool:
     """Thread-safe. `num.io.threads` handlers on one channel."""
 
-    def __init__(
-        self,
-        channel: RequestChannel,
-        services: Any,
-        clock: Clock | None = None,
-        plane: str = "data-plane",
-        on_fatal: FatalHandler | None = None,
-    ) -> None:
-        self._channel = channel
-        self._services = services
-        self._clock = clock or SystemClock()
+    def __init__(self, plane: Plane) -> None:
         self._plane = plane
-        self._on_fatal = on_fatal
+        self._channel = plane.request_channel
+        self._clock = plane.clock
         self._lock = threading.Lock()
         self._handlers: list[RequestHandler] = []
         self._target = 0
@@ -176,7 +165,7 @@ class RequestHandlerPool:
     def _new_handler(self) -> RequestHandler:
         used = {handler.id for handler in self._handlers}
         handler_id = next(i for i in range(len(used) + 1) if i not in used)
-        handler = RequestHandler(handler_id, self._channel, self._services, self._clock, self._plane, self._on_fatal)
+        handler = RequestHandler(handler_id, self._plane)
         handler.on_end = self._ended
         self._handlers.append(handler)
         return handler
@@ -213,4 +202,4 @@ class RequestHandlerPool:
         return sum(handler.idle.share() for handler in handlers) / len(handlers) if handlers else 1.0
 
     def __repr__(self) -> str:
-        return f"<RequestHandlerPool {self._plane} target={self._target} running={len(self._handlers)}>"
+        return f"<RequestHandlerPool {self._plane.name} target={self._target} running={len(self._handlers)}>"

@@ -17,7 +17,7 @@ from barnabas.broker.network.request_channel import RequestChannel
 from barnabas.broker.network.socket_server import SocketServer
 from barnabas.broker.request_metrics import RequestMetrics
 from barnabas.broker.settings import broker_config
-from barnabas.clock import Clock, ManualClock
+from barnabas.clock import Clock, ManualClock, SystemClock
 from barnabas.config import Config
 from barnabas.errors import KafkaError
 from barnabas.protocol.header import RequestHeader, parse_request_header
@@ -225,6 +225,12 @@ class CollectingSink:
 
     def response_queue_size(self) -> int:
         return len(self.responses)
+
+
+def toy_plane(channel: RequestChannel, clock: Clock | None = None, **values: Any) -> Plane:
+    """A plane without listeners, for handlers."""
+    quotas = ConnectionQuotas(toy_config())
+    return Plane(channel, quotas, RequestMetrics(), toy_apis(), clock=clock or SystemClock(), **values)
 
 
 def header_of(data: bytes) -> RequestHeader:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from barnabas.broker.network.baton import NO_BATON, Baton
 from barnabas.clock import Clock, SystemClock
 from barnabas.net.deadlines import Deadlines
 from barnabas.net.memory_pool import MemoryPool, UnlimitedMemoryPool
@@ -44,6 +45,7 @@ class Plane:
     """The short cut: processors run requests that cannot block themselves, while the queue is empty."""
     enabled_apis: Mapping[str, frozenset[int]] = field(default_factory=dict)
     """API keys by listener name, for listeners that serve only some of them."""
+    baton: Baton = NO_BATON
     on_fatal: FatalHandler | None = None
     services: Any = None
 

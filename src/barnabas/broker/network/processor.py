@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, cast
 from barnabas import TRACE
 from barnabas.broker.handlers import execute
 from barnabas.broker.listeners import Listener
+from barnabas.broker.network.baton import TurnPoller
 from barnabas.broker.network.plane import Plane
 from barnabas.broker.network.request import (
     CloseConnectionResponse,
@@ -37,6 +38,7 @@ from barnabas.broker.network.request import (
 from barnabas.broker.network.time_share import TimeShare
 from barnabas.errors import ErrorCode, MalformedRequest
 from barnabas.net.mute import THROTTLE_ENDED, THROTTLE_STARTED
+from barnabas.net.poller import default_poller
 from barnabas.net.selector import Selector
 from barnabas.protocol.api import ApiKey
 from barnabas.protocol.codec import decode_request
@@ -81,8 +83,14 @@ class Processor(ServerThread):
         self._now_ns = plane.clock.monotonic_ns
         self.shard = plane.request_metrics.new_shard()
         self.idle = TimeShare(plane.clock)
+        self._baton_turn = plane.baton.turn()
         self.selector = Selector(
-            plane.memory_pool, plane.max_request_bytes, plane.idle_ns, plane.deadlines, plane.clock
+            plane.memory_pool,
+            plane.max_request_bytes,
+            plane.idle_ns,
+            plane.deadlines,
+            plane.clock,
+            TurnPoller(default_poller(), self._baton_turn, self._ring),
         )
         self._mailbox = threading.Condition(threading.Lock())
         self._new: deque[tuple[socket.socket, str]] = deque()
@@ -237,12 +245,11 @@ class Processor(ServerThread):
                 self._asleep = True
                 watching = self._request_channel.has_backlog()
                 timeout = WATCH_SECONDS if watching else POLL_SECONDS
-        if self._to_ring:
-            self._ring()
         try:
             self.selector.poll(timeout)
         except Exception:
             log.exception("%s: poll failed; what it had done is processed", self.name)
+            self._baton_turn.end()
             self._stop_requested.wait(WATCH_SECONDS)  # never spin on an error that stays
         finally:
             self._asleep = False
@@ -295,8 +302,9 @@ class Processor(ServerThread):
 
     def _queue(self, request: Request) -> None:
         """Put a request on the shared queue. A full queue blocks here, so what sleeps must be woken first."""
-        if self._to_ring and self._request_channel.is_full():
+        if self._request_channel.is_full():
             self._ring()
+            self._baton_turn.end()
         queued, seat = self._request_channel.post(request, self._still_wanted)
         if seat is not None:
             self._to_ring.append(seat)
@@ -305,9 +313,10 @@ class Processor(ServerThread):
             self._close_connection(request.connection)
 
     def _ring(self) -> None:
-        for seat in self._to_ring:
-            seat.bell.release()
-        self._to_ring.clear()
+        if self._to_ring:
+            for seat in self._to_ring:
+                seat.bell.release()
+            self._to_ring.clear()
 
     def _check_unsupported(self, header: RequestHeader, row: ApiRow | None) -> None:
         """An ApiVersions of a version that we do not know goes to its handler without a body, which answers in v0 form;
@@ -351,8 +360,7 @@ class Processor(ServerThread):
     def _run_inline(self, request: Request) -> None:
         """Run a request that cannot block here and send its response at once, with the stamps and metrics of the full path.
         Whoever breaks the promise not to block turns the short cut off for a while."""
-        if self._to_ring:
-            self._ring()
+        self._ring()
         request.dequeue_ns = start_ns = self._now_ns()
         self.inline_runs += 1
         try:
@@ -525,6 +533,7 @@ class Processor(ServerThread):
 
     def on_stop(self) -> None:
         """Flush what was answered, then close everything."""
+        self._baton_turn.end()
         self._reading = False
         with self._mailbox:
             self._accepting = False
@@ -541,6 +550,7 @@ class Processor(ServerThread):
                 self._close_connection(cast(ConnectionContext, channel.attachment))
             self.process_disconnected()
             self.selector.close_all()
+            self._baton_turn.end()
             self._plane.request_metrics.retire(self.shard)
 
     def _flush(self) -> None:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from barnabas.broker.handlers import RequestHandlerPool
 from barnabas.broker.listeners import Listener
 from barnabas.broker.network.acceptor import Acceptor, SocketOptions
+from barnabas.broker.network.baton import Baton
 from barnabas.broker.network.connection_quotas import DYNAMIC_KEYS, ConnectionQuotas
 from barnabas.broker.network.plane import CONTROL, DATA, Plane
 from barnabas.broker.network.processor import Processor
@@ -106,6 +107,7 @@ class SocketServer:
                 failed_authentication_delay_ns=config["connection.failed.authentication.delay.ms"] * MS,
             ),
             inline_requests(config) and data,
+            baton=Baton(gil_enabled() and data),
             on_fatal=self._on_fatal,
         )
 
@@ -160,7 +162,7 @@ class SocketServer:
             self._reaper.start()
         for plane in self.planes:
             plane.services = services
-            pool = RequestHandlerPool(plane.request_channel, services, self._clock, plane.name, self._on_fatal)
+            pool = RequestHandlerPool(plane)
             self.pools[plane.name] = pool
             pool.start(self._config["num.io.threads"] if plane.name == DATA else 1)
         for acceptor in self.acceptors.values():
