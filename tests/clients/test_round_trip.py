@@ -9,6 +9,7 @@ import shutil
 
 import pytest
 
+from barnabas.records.batch import iterate_batches
 from bench.brokers import BrokerProcess
 from tests.clients.round_trip import CLIENTS, CODECS, Client, Record, without_time
 
@@ -34,11 +35,18 @@ def _same(found: list[Record], written: list[Record], writer: Client) -> None:
     )
 
 
+def _stored_codecs(broker: BrokerProcess, topic: str) -> set[str]:
+    """The codecs of the batches in the log file, as they are on disk."""
+    [segment] = (broker.place.directory / "data" / f"{topic}-0").glob("*.log")
+    return {CODECS[batch.codec] for batch, _ in iterate_batches(segment.read_bytes())}
+
+
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("writer", [_client_parameter(client) for client in CLIENTS])
 def test_every_client_reads_what_one_client_wrote(
     broker: BrokerProcess, topic: str, writer: Client, codec: str
 ) -> None:
     written = writer.write(broker.bootstrap, topic, codec)
+    assert _stored_codecs(broker, topic) == {codec}, "the client fell back to another codec"
     for reader in filter(_installed, CLIENTS):
         _same(reader.read(broker.bootstrap, topic, len(written)), written, writer)

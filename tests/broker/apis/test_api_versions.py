@@ -68,7 +68,7 @@ def test_what_is_not_there_is_not_promised() -> None:
     answer = ask(4)[0]
     named = {feature.name for feature in answer.supported_features} | {f.name for f in answer.finalized_features}
     assert named.isdisjoint({"transaction.version", "group.version", "share.version", "streams.version"})
-    assert {row.api_key for row in answer.api_keys}.isdisjoint({8, 9, 10, 11, 24, 26, 68, 71, 72, 76})
+    assert {row.api_key for row in answer.api_keys}.isdisjoint({8, 9, 11, 24, 26, 68, 71, 72, 76})
 
 
 @pytest.mark.parametrize("version", [3, 4])

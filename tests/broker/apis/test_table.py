@@ -15,7 +15,7 @@ from barnabas.clock import ManualClock
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.protocol.api import APIS
 
-REQUIRED = {18, 3, 0, 1, 2, 19, 20, 22, 21, 23, 32, 33, 35, 37, 44, 46, 48, 49, 60, 74, 75}
+REQUIRED = {18, 3, 0, 1, 2, 10, 19, 20, 22, 21, 23, 32, 33, 35, 37, 44, 46, 48, 49, 60, 74, 75}
 
 
 def test_every_api_of_the_request_path_has_a_row() -> None:
@@ -44,7 +44,13 @@ def test_old_produce_versions_are_advertised_but_not_served() -> None:
 
 def test_what_may_block_is_never_run_by_a_processor() -> None:
     """Only these touch nothing but memory and the page cache."""
-    assert {row.module for row in ROWS if row.inline} == {"produce", "fetch", "api_versions", "offset_for_leader_epoch"}
+    assert {row.module for row in ROWS if row.inline} == {
+        "produce",
+        "fetch",
+        "find_coordinator",
+        "api_versions",
+        "offset_for_leader_epoch",
+    }
 
 
 def test_importing_the_table_imports_no_handler() -> None:

@@ -100,6 +100,7 @@ ROWS: tuple[ApiRow, ...] = (
     ApiRow(1, "fetch", (4, 18), inline=True),
     ApiRow(2, "list_offsets", (1, 11)),
     ApiRow(3, "metadata", (0, 13)),
+    ApiRow(10, "find_coordinator", (0, 6), inline=True),
     ApiRow(18, "api_versions", (0, 4), inline=True),
     ApiRow(19, "create_topics", (2, 7)),
     ApiRow(20, "delete_topics", (1, 6)),
