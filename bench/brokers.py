@@ -122,6 +122,11 @@ OURS = Kind("Barnabas", barnabas_command, {"log.flush.acks.all": "true"})
 KAFKA = Kind("Kafka", kafka_command, {"log.flush.interval.messages": "1"})
 
 
+def dies_with_its_parent() -> list[str]:
+    """A prefix by which Linux ends the broker should the harness be killed before it could; it replaces itself by the broker."""
+    return ["setpriv", "--pdeathsig", "TERM"] if shutil.which("setpriv") else []
+
+
 def answers_api_versions(port: int, timeout: float = 1.0) -> bool:
     """True when the broker at `port` answers an ApiVersions request without an error."""
     try:
@@ -177,7 +182,7 @@ class BrokerProcess:
 
     def start(self) -> None:
         """Spawn and wait for the first ApiVersions answer; `started_in` is the time between the two."""
-        command = self.kind.command(self.place, self.settings)
+        command = [*dies_with_its_parent(), *self.kind.command(self.place, self.settings)]
         with self.log_file.open("ab") as log:
             began = time.monotonic()
             # A session of its own: Ctrl-C reaches only the harness, which then stops its brokers in order.
