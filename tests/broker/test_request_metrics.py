@@ -12,10 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.broker.network.exported import register_network_metrics, register_request_metrics
+from barnabas.broker.network.network_metrics import register_network_metrics
 from barnabas.broker.network.request import Request
 from barnabas.broker.network.request_channel import RequestChannel
 from barnabas.broker.request_metrics import PARTS, RECENT, RequestMetrics, error_name, fetch_name, parts_of
+from barnabas.broker.request_metrics_page import RequestMetricsPage
+from barnabas.clock import SystemClock
 from barnabas.errors import ErrorCode
 from barnabas.metrics import Registry, bucket_of, bucket_upper_bound
 from barnabas.protocol.codec import decode_request
@@ -242,7 +244,7 @@ def test_every_row_of_the_request_path_is_fed() -> None:
     """RP-31, RP-32: the text page of a broker that has served something."""
     with serving(num_network_threads=2) as server, client_of(server) as client:
         registry = Registry()
-        register_request_metrics(registry, server.request_metrics)
+        RequestMetricsPage(server.request_metrics, SystemClock()).register(registry)
         register_network_metrics(registry, server)
         for number in range(3):
             assert wire.ask(client, metadata(number))
@@ -275,10 +277,10 @@ def test_every_row_of_the_request_path_is_fed() -> None:
 def test_buckets_of_a_histogram_row_grow_to_the_count() -> None:
     metrics = RequestMetrics()
     shard = metrics.new_shard()
-    for milliseconds in (0, 1, 5, 50, 500, 50_000):
+    for milliseconds in (0, 1, 5, 50, 500, 100_000):
         shard.record(finished((0, 0, 0, 0, 0), response=MetadataResponse()), milliseconds * 1_000_000)
     registry = Registry()
-    register_request_metrics(registry, metrics)
+    RequestMetricsPage(metrics, SystemClock()).register(registry)
     [samples] = [found for row, found in registry.collect() if row.name.endswith("totaltime_seconds")]
     counts = [sample.value for sample in samples if sample.suffix == "_bucket"]
     assert counts == sorted(counts)

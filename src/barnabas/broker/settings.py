@@ -200,7 +200,7 @@ NETWORK = (
         "barnabas.request.log.threshold.ms",
         LONG,
         -1,
-        "Requests that took at least this long are logged as one line of JSON by barnabas.request.logger; -1 means none.",
+        "Requests that took at least this long are logged as one line of JSON by the logger kafka.request.logger; -1 means none.",
         MINUS_ONE_OR_MORE,
         dynamic=True,
     ),
