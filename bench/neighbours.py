@@ -1,7 +1,7 @@
 """What else the machine did while we measured: processor time that was neither ours nor our children's. Linux; main thread only.
 
-A figure taken beside other work says little: with two cores, one busy neighbour halves a rate, and may even raise the rate of a
-single connection, because a core that never sleeps answers faster.
+A figure taken beside other work says little: with two cores a busy neighbour takes up to half of a rate, and it was also seen to
+raise the rate of a single connection (README.md).
 """
 
 from __future__ import annotations
