@@ -7,6 +7,7 @@ Each `BrokerProcess` is owned by one thread and is a context manager: whatever h
 from __future__ import annotations
 
 import base64
+import os
 import random
 import shlex
 import shutil
@@ -140,6 +141,12 @@ def answers_api_versions(port: int, timeout: float = 1.0) -> bool:
     return len(answer) >= 10 and struct.unpack_from(">ih", answer, 4) == (1, 0)
 
 
+def _environment() -> dict[str, str]:
+    """Tests run the modules of the request path as plain Python in their own process; a broker in a process of its own is compiled,
+    as users have it, unless BARNABAS_LIVE_NATIVE=0."""
+    return {**os.environ, "BARNABAS_NATIVE": os.environ.get("BARNABAS_LIVE_NATIVE", "1")}
+
+
 @dataclass(slots=True)
 class BrokerProcess:
     """One running broker. Not thread-safe."""
@@ -187,7 +194,7 @@ class BrokerProcess:
             began = time.monotonic()
             # A session of its own: Ctrl-C reaches only the harness, which then stops its brokers in order.
             self.process = subprocess.Popen(
-                command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True
+                command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True, env=_environment()
             )
         try:
             self._await_answer(began + self.kind.start_seconds)

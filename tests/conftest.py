@@ -6,12 +6,17 @@ hangs is ended by pytest-timeout, and pytest's faulthandler prints all stacks sh
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 
 import pytest
 
 from tests.waiting import wait_until
+
+# In the tests' own process the request path is plain Python, whose objects can be looked into, replaced and made to fail. Brokers in
+# processes of their own are compiled (bench/brokers.py).
+os.environ.setdefault("BARNABAS_NATIVE", "0")
 
 LEAK_DEADLINE_SECONDS = 5.0
 OUR_THREADS = ("data-plane-", "control-plane-", "barnabas-", "ExpirationReaper-")

@@ -5,9 +5,12 @@ Nothing heavy is imported here, because `barnabas broker` must answer its first 
 
 import logging
 
+from barnabas import native
+
 __version__ = "0.1.0"
 
 TRACE = 5
 """Log level below DEBUG: one line for each response (RP-29)."""
 
 logging.addLevelName(TRACE, "TRACE")
+native.install()

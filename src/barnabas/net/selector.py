@@ -259,7 +259,7 @@ class Selector:
                 or results.has_early
                 or (self._pooled is not None and self._pooled.waiters)
             ) and self._serve_without_readiness():
-                timeout = 0
+                timeout = 0.0
             monotonic_ns = self._monotonic_ns
             start = monotonic_ns()
             events = self._poller.poll(timeout, _MAX_EVENTS)

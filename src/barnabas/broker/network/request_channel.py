@@ -332,6 +332,10 @@ class RequestChannel:
     def depth(self) -> int:
         return len(self._queue)
 
+    def all_parked(self) -> bool:
+        """Whether no handler has anything to do."""
+        return len(self._idle) == len(self._seats)
+
     def idle_handlers(self) -> int:
         return len(self._idle)
 
