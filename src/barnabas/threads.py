@@ -37,7 +37,7 @@ class ServerThread:
         self._stopped = threading.Event()
         self._stop_requested = threading.Event()
         self._failure: BaseException | None = None
-        self._thread: threading.Thread | None = None
+        self._worker: threading.Thread | None = None
 
     # Hooks, all on the thread itself.
 
@@ -63,17 +63,17 @@ class ServerThread:
 
     @property
     def ident(self) -> int | None:
-        return self._thread.ident if self._thread else None
+        return self._worker.ident if self._worker else None
 
     def is_alive(self) -> bool:
-        return self._thread is not None and self._thread.is_alive()
+        return self._worker is not None and self._worker.is_alive()
 
     def start(self, timeout: float = 30.0) -> None:
         """Start the thread and wait until it is ready; raise `ThreadFailedToStart` when it is not."""
-        if self._thread is not None:
+        if self._worker is not None:
             raise BarnabasError(f"{self.name} was started before")
-        self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
-        self._thread.start()
+        self._worker = threading.Thread(target=self._run, name=self.name, daemon=True)
+        self._worker.start()
         if not self._ready.wait(timeout):
             self._stop_requested.set()
             raise ThreadFailedToStart(f"{self.name} was not ready after {timeout} s")
@@ -87,7 +87,7 @@ class ServerThread:
 
     def await_shutdown(self, timeout: float = 30.0) -> bool:
         """Wait until the thread has closed what it owns. True when it has."""
-        thread = self._thread
+        thread = self._worker
         if thread is None:
             return True
         if thread is threading.current_thread():
@@ -142,5 +142,5 @@ class ServerThread:
             self._stopped.set()
 
     def __repr__(self) -> str:
-        state = "new" if self._thread is None else "running" if self.is_alive() else "stopped"
+        state = "new" if self._worker is None else "running" if self.is_alive() else "stopped"
         return f"<{type(self).__name__} {self.name!r} {state}>"

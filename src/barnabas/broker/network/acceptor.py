@@ -170,7 +170,7 @@ class Acceptor(ServerThread):
             self._out_of_descriptors = False
             self._wait_for_wakeup(BACK_OFF_MS)
             return True
-        timeout_ms: float = SELECT_MS
+        timeout_ms = float(SELECT_MS)
         if self._throttled:
             timeout_ms = min(timeout_ms, max(1.0, (self._throttled[0][0] - self._clock.monotonic_ns()) / 1e6))
         ready = False
