@@ -75,6 +75,7 @@ class RequestHandler(ServerThread):
         self._services = plane.services
         self._now_ns = plane.clock.monotonic_ns
         self._baton_turn = plane.baton.turn()
+        self._shared_core = plane.shared_core
         self.idle = TimeShare(plane.clock)
         self.handled = 0
         self._to_wake: dict[ResponseSink, None] = {}
@@ -82,9 +83,11 @@ class RequestHandler(ServerThread):
         self.on_end: Callable[[RequestHandler], None] | None = None
 
     def on_start(self) -> None:
+        self._shared_core.join()
         self._seat = self._channel.sit_down()
 
     def on_stop(self) -> None:
+        self._shared_core.leave()
         self._channel.stand_up(self._seat)
         if self.on_end is not None:
             self.on_end(self)

@@ -104,6 +104,13 @@ NETWORK = (
         one_of("auto", "true", "false"),
     ),
     ConfigKey(
+        "barnabas.request.shared.core",
+        BOOLEAN,
+        True,
+        "With the GIL, processors and handlers share one core as long as nobody else crowds it, because handing a request from core to "
+        "core costs more than the request. Without effect while processors run requests themselves.",
+    ),
+    ConfigKey(
         "queued.max.requests",
         INT,
         500,

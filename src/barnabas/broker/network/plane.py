@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from barnabas.broker.network.baton import NO_BATON, Baton
+from barnabas.broker.network.shared_core import SharedCore
 from barnabas.clock import Clock, SystemClock
 from barnabas.net.deadlines import Deadlines
 from barnabas.net.memory_pool import MemoryPool, UnlimitedMemoryPool
@@ -46,6 +47,7 @@ class Plane:
     enabled_apis: Mapping[str, frozenset[int]] = field(default_factory=dict)
     """API keys by listener name, for listeners that serve only some of them."""
     baton: Baton = NO_BATON
+    shared_core: SharedCore = field(default_factory=lambda: SharedCore(enabled=False))
     on_fatal: FatalHandler | None = None
     services: Any = None
 

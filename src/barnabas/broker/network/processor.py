@@ -116,6 +116,9 @@ class Processor(ServerThread):
             EndThrottlingResponse: self._end_throttling,
         }
 
+    def on_start(self) -> None:
+        self._plane.shared_core.join()
+
     # ---- the loop ------------------------------------------------------------------------------------------------
 
     def run_once(self) -> None:
@@ -261,6 +264,7 @@ class Processor(ServerThread):
         self._turns += 1
         if not self._turns & 63:
             self._trace = log.isEnabledFor(TRACE)
+            self._plane.shared_core.watch()
 
     def _mute_all(self) -> None:
         for channel in self.selector.channels.values():
@@ -549,6 +553,7 @@ class Processor(ServerThread):
 
     def on_stop(self) -> None:
         """Flush what was answered, then close everything."""
+        self._plane.shared_core.leave()
         self._baton_turn.end()
         self._reading = False
         with self._mailbox:

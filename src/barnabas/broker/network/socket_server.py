@@ -24,6 +24,7 @@ from barnabas.broker.network.connection_quotas import DYNAMIC_KEYS, ConnectionQu
 from barnabas.broker.network.plane import CONTROL, DATA, Plane
 from barnabas.broker.network.processor import Processor
 from barnabas.broker.network.request_channel import RequestChannel, Schedule
+from barnabas.broker.network.shared_core import SharedCore
 from barnabas.broker.network.throttling import ThrottledChannelReaper
 from barnabas.broker.request_metrics import RequestMetrics
 from barnabas.broker.settings import gil_enabled, inline_requests
@@ -108,6 +109,9 @@ class SocketServer:
             ),
             inline_requests(config) and data,
             baton=Baton(gil_enabled() and data),
+            shared_core=SharedCore(
+                gil_enabled() and data and not inline_requests(config) and config["barnabas.request.shared.core"]
+            ),
             on_fatal=self._on_fatal,
         )
 
