@@ -15,20 +15,23 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 WORKERS ?= $(shell getconf _NPROCESSORS_ONLN 2>/dev/null | awk '{ print ($$1 < 8 ? $$1 : 8) }')
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help setup bytecode demo test check format faults bench-broker peers reference clean
+.PHONY: help setup bytecode native demo test check format faults bench-broker peers reference clean
 
 help: ## print this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## make .venv and install everything into it (quick when nothing changed)
 
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml setup.py
 	@tools/setup_venv.sh "$(PYTHON)" "$(VENV)"
 	@touch $(STAMP)
 
 # An installed package has its bytecode beside it; an editable one gets it here, so that processes start as fast as a user's would.
-bytecode: $(STAMP)
+bytecode: native
 	@$(BIN)/python -m compileall -q src bench
+
+native: $(STAMP) ## compile the request path anew if its sources changed (ADR 7); without a C compiler it stays plain Python
+	@tools/build_native.sh $(BIN)/python
 
 demo: bytecode ## start a broker, write and read a million records with real clients, show where the time went
 	@$(BIN)/python -m bench.demo
@@ -69,4 +72,5 @@ reference: $(STAMP) ## write docs/reference anew from the declared rows
 
 clean: ## remove the environment, caches and build products
 	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist src/*.egg-info
+	find src -name '*.so' -delete
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -244,3 +244,20 @@ def toy_request(channel: RequestChannel, data: bytes | None = None, row: Any = N
     request = Request(context, header, body, row or toy_apis()[header.api_key], channel, channel.now_ns())
     request.processor_id = 0
     return request
+
+
+def gone(setup: DrivenProcessor, client: socket.socket) -> bool:
+    """The client's connection was closed, and its quota returned."""
+    return wire.is_closed(client) and setup.quotas.total == 0
+
+
+def correlation_of(response: bytes) -> int:
+    return int.from_bytes(response[:4], "big")
+
+
+class Injected(Exception):
+    pass
+
+
+def fail(*arguments: Any, **names: Any) -> Any:
+    raise Injected("injected")

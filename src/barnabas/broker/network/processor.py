@@ -392,12 +392,8 @@ class Processor(ServerThread):
                     self._empty_outbox()
         if end_ns - start_ns > INLINE_LIMIT_NS:
             self._inline_from_ns = end_ns + INLINE_PAUSE_NS
-            log.info(
-                "%s: %s took %d ms inline, using handlers for a while",
-                self.name,
-                request,
-                (end_ns - start_ns) // 1_000_000,
-            )
+            took_ms = (end_ns - start_ns) // 1_000_000
+            log.info("%s: %s took %d ms inline, using handlers for a while", self.name, request, took_ms)
 
     def _empty_outbox(self) -> None:
         outbox, self._outbox = self._outbox, []
