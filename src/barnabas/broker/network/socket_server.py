@@ -195,12 +195,17 @@ class SocketServer:
         ]
         on_change = self._config.on_change
         on_change((*DYNAMIC_KEYS, *listener_keys), self.quotas.configure)
+        on_change(("num.network.threads", "num.io.threads"), self._choose_path)
         on_change(("num.network.threads",), lambda config: self.resize_processors(config["num.network.threads"]))
         on_change(("num.io.threads",), lambda config: self.resize_handlers(config["num.io.threads"]))
         on_change(
             ("barnabas.request.log.threshold.ms",),
             lambda config: self.request_metrics.set_log_threshold(config["barnabas.request.log.threshold.ms"]),
         )
+
+    def _choose_path(self, config: Config) -> None:
+        """The short cut is off as soon as a thread count is set, also at run time."""
+        self.data_plane.inline = inline_requests(config)
 
     def resize_processors(self, count: int) -> None:
         """`num.network.threads` processors for each listener of the data plane (RP-8)."""
