@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import socket
+import statistics
 import struct
 import subprocess
 import sys
@@ -288,7 +289,7 @@ def test_a_second_signal_ends_the_process_at_once(monkeypatch: pytest.MonkeyPatc
 # ---- product figures ---------------------------------------------------------------------------------------------
 
 
-MAX_STARTS = 15
+STARTS = 5
 
 
 def start_seconds(start: StartBroker) -> tuple[float, Process]:
@@ -301,14 +302,14 @@ def start_seconds(start: StartBroker) -> tuple[float, Process]:
 
 @pytest.mark.serial
 def test_the_first_answer_comes_within_0_4_seconds_of_the_start(start: StartBroker) -> None:
-    """The best of several, because the machine may be busy with other things."""
+    """The median of several: one start may be disturbed, the typical one may not be slow."""
     seconds: list[float] = []
-    while len(seconds) < MAX_STARTS and (not seconds or seconds[-1] > 0.4):
+    for _ in range(STARTS):
         taken, process = start_seconds(start)
         seconds.append(taken)
         process.popen.kill()
         process.finish()
-    assert min(seconds) <= 0.4, seconds
+    assert statistics.median(seconds) <= 0.4, seconds
 
 
 @pytest.mark.serial
