@@ -163,6 +163,14 @@ class ErrorCode(IntEnum):
     SHARE_SESSION_LIMIT_REACHED = 133, R, "no room for another share session"
 
 
+_BY_NUMBER = {int(code): code for code in ErrorCode}
+
+
+def error_of(number: int) -> ErrorCode:
+    """The row of an error code from the wire; a code that is newer than this table counts as an unknown error."""
+    return _BY_NUMBER.get(number, ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
 class BarnabasError(Exception):
     """Root of every exception that the product raises on purpose."""
 

@@ -27,7 +27,7 @@ _SIZE_BYTES = 4
 SCRATCH_BYTES = 64 * 1024
 # An unfinished frame below this waits as `leftover` and is copied before the next read; a larger one gets a growing body of its own.
 _SMALL_FRAME = SCRATCH_BYTES // 2
-_TLS_HANDSHAKE = b"\x16\x03"
+_TLS_BEGINS = (b"\x16\x03", b"\x15\x03")  # a handshake, or the alert with which a TLS port refuses plaintext
 
 
 class EndOfStream(BarnabasError):
@@ -39,7 +39,8 @@ class InvalidReceive(BarnabasError):
 
     def __init__(self, size: int, limit: int) -> None:
         text = f"frame size {size} is not between 0 and the limit of {limit} bytes"
-        if (size & 0xFFFFFFFF).to_bytes(4, "big").startswith(_TLS_HANDSHAKE):
+        self.looks_like_tls = (size & 0xFFFFFFFF).to_bytes(4, "big").startswith(_TLS_BEGINS)
+        if self.looks_like_tls:
             text += "; it looks like TLS on a plaintext port"
         super().__init__(text)
         self.size = size

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import struct
 import sys
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Sequence, Sized
 from typing import Any, Final, cast
 
 from barnabas.errors import MalformedRequest
@@ -21,7 +21,7 @@ from barnabas.protocol.encode_source import encoder_source
 from barnabas.protocol.explain import find_misfit
 from barnabas.protocol.header import encode_request_header
 from barnabas.protocol.schema import Message
-from barnabas.protocol.wire import Buffer, EncodeError
+from barnabas.protocol.wire import SMALL_RECORDS, Buffer, EncodeError
 
 Part = Sized  # bytes, a memoryview, or a file region: anything with a length that the transport can send
 Decoder = Callable[[Buffer, int], Message]
@@ -85,11 +85,21 @@ def encode_response_frame(message: Message, version: int, correlation_id: int, h
 
 def encode_request_frame(message: Message, version: int, correlation_id: int, client_id: str | None) -> list[Part]:
     """A whole request: size, header and body."""
-    parts = encode(message, version)
-    header = encode_request_header(cast(int, message.schema.api_key), version, correlation_id, client_id)
-    size = len(header) + sum(map(len, parts))
-    parts[0] = _pack_size(size) + header + cast(bytes, parts[0])
-    return parts
+    return frame_request(
+        encode(message, version), cast(int, message.schema.api_key), version, correlation_id, client_id
+    )
+
+
+def frame_request(
+    body: Sequence[Part], api_key: int, version: int, correlation_id: int, client_id: str | None
+) -> list[Part]:
+    """A whole request around an encoded body; size and header are joined with its first part when that is small bytes."""
+    header = encode_request_header(api_key, version, correlation_id, client_id)
+    size = len(header) + sum(map(len, body))
+    first = body[0]
+    if type(first) is bytes and len(first) <= SMALL_RECORDS:
+        return [_pack_size(size) + header + first, *body[1:]]
+    return [_pack_size(size) + header, *body]
 
 
 def source_of(cls: type[Message], version: int) -> str:

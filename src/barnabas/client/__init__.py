@@ -1,0 +1,1 @@
+"""What producer, consumer and admin client share: connections, requests in flight, version negotiation and metadata."""

@@ -1,0 +1,32 @@
+"""What the clients raise beside `KafkaError`: also errors with a code of the protocol, but found by the client itself.
+
+Thread: any. Lock: none.
+"""
+
+from __future__ import annotations
+
+from barnabas.errors import BarnabasError, ErrorCode, KafkaError
+
+__all__ = ["ClientClosed", "ClientTimeout", "NodeNotReady", "UnsupportedVersion"]
+
+
+class UnsupportedVersion(KafkaError):
+    """The broker has no version of an API that this client could use (PP-18); only the call that needed it fails."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.UNSUPPORTED_VERSION, message)
+
+
+class ClientTimeout(KafkaError, TimeoutError):
+    """A blocking call ran out of time; the text says what it waited for and what went wrong meanwhile."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.REQUEST_TIMED_OUT, message)
+
+
+class ClientClosed(BarnabasError):
+    """The client was closed."""
+
+
+class NodeNotReady(BarnabasError):
+    """A request was given to a node that `ready` did not name ready: a bug of the caller."""

@@ -1,0 +1,41 @@
+"""Why no broker could be reached, for the error that a user sees after a time-out.
+
+Role: the last failure of each address, bounded. Thread: any. Lock: its own, for a few byte codes.
+"""
+
+from __future__ import annotations
+
+import threading
+
+__all__ = ["ConnectionFailures"]
+
+MAX_ADDRESSES = 16
+
+
+class ConnectionFailures:
+    """The newest failures per address; a success clears them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._reasons: dict[str, str] = {}
+
+    def add(self, address: str, reason: str) -> None:
+        with self._lock:
+            self._reasons.pop(address, None)
+            self._reasons[address] = reason
+            if len(self._reasons) > MAX_ADDRESSES:
+                del self._reasons[next(iter(self._reasons))]
+
+    def clear(self) -> None:
+        with self._lock:
+            self._reasons.clear()
+
+    def words(self) -> str:
+        """For the end of an error message: empty, or the addresses tried and what each said."""
+        with self._lock:
+            if not self._reasons:
+                return ""
+            return "; tried " + ", ".join(f"{address} ({reason})" for address, reason in self._reasons.items())
+
+    def __repr__(self) -> str:
+        return f"<ConnectionFailures {self._reasons}>"
