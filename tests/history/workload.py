@@ -1,0 +1,301 @@
+"""The workload: idempotent producers and consumers with assigned partitions, real clients (librdkafka), every answer in a history.
+
+`Workload` runs in the background while a test does harm to the broker; `check` stops it, reads everything once more and asks the
+checker. A value is sent once and never again by us: what the client does to get it through (retries on new connections) is its own
+business and is what idempotence is there for.
+
+Role: the standard load of the fault tests. Thread: one per writer and reader, all ended by the end of the block. Lock:
+`Progress._changed`, for the counts that the test waits for.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from tests.history.anomalies import Report
+from tests.history.checker import check_file
+from tests.history.record import History, Outcome, now_us
+from tests.history.values import Value, decode_value, encode_value
+
+FIRST = 0
+"""The offset from which a final read starts; consumers that find it gone start at the first there is."""
+POLL_RECORDS = 500
+# These say that nothing was written; after any other error nobody knows.
+CERTAIN_FAILURES = {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD, KafkaError.TOPIC_AUTHORIZATION_FAILED}
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadPlan:
+    """How much, and how. The defaults are the standard load as far as the broker has what it needs (no groups, no transactions yet)."""
+
+    writers: int = 4
+    readers: int = 2
+    partitions: int = 3
+    topic_config: Mapping[str, str] = field(default_factory=dict)
+    sends_per_second: int = 300
+    """Of one writer; less while the broker does not answer."""
+    unanswered: int = 500
+    """So many sends of a writer may wait for their answer; then it waits too."""
+    writer_config: Mapping[str, object] = field(default_factory=dict)
+    reader_config: Mapping[str, object] = field(default_factory=dict)
+    key: Callable[[int], str] | None = None
+    """The key of a writer's n-th record, for compacted topics; its writer's name is put before it."""
+    finish_seconds: float = 60.0
+    """By then everything that was sent must be answered, and later the final read must be done."""
+
+
+def client_config(bootstrap: str, more: Mapping[str, object]) -> dict[str, object]:
+    """A client that looks for its broker at least every half second, as the restarts of the tests take about that long."""
+    return {
+        "bootstrap.servers": bootstrap,
+        "reconnect.backoff.ms": 50,
+        "reconnect.backoff.max.ms": 500,
+        # librdkafka tells of every lost connection; that is what these tests are about.
+        "log_level": 2,
+        "error_cb": lambda _: None,
+        **more,
+    }
+
+
+class Progress:
+    """Counts that several threads change and the test waits for. Lock: `_changed`."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._acked: dict[str, int] = {}
+
+    def acked(self, writer: str) -> None:
+        with self._changed:
+            self._acked[writer] = self._acked.get(writer, 0) + 1
+            self._changed.notify_all()
+
+    def total(self) -> int:
+        with self._changed:
+            return sum(self._acked.values())
+
+    def of(self, writer: str) -> int:
+        with self._changed:
+            return self._acked.get(writer, 0)
+
+    def wait(self, condition: Callable[[], bool], seconds: float) -> bool:
+        with self._changed:
+            return self._changed.wait_for(condition, seconds)
+
+
+class _Client(threading.Thread):
+    """The thread of one client; what went wrong in it is kept for the test."""
+
+    def __init__(self, name: str, load: Workload) -> None:
+        super().__init__(name=f"history-{name}", daemon=True)
+        self.client = name
+        self.error: BaseException | None = None
+        self._load = load
+
+    def run(self) -> None:
+        try:
+            self.work()
+        except BaseException as error:
+            self.error = error
+
+    def work(self) -> None:
+        raise NotImplementedError
+
+
+class _Writer(_Client):
+    """One producer. Its callbacks run in its own thread, inside `poll` and `flush`."""
+
+    def __init__(self, name: str, load: Workload) -> None:
+        super().__init__(name, load)
+        self._waiting = 0
+        self._partitions = itertools.cycle(range(load.plan.partitions))
+
+    def work(self) -> None:
+        plan = self._load.plan
+        more = {"enable.idempotence": True, "acks": "all", "linger.ms": 2, **plan.writer_config}
+        producer = Producer(client_config(self._load.bootstrap, more))
+        pause = 1 / plan.sends_per_second
+        for seq in itertools.count():
+            if self._load.stopping.is_set():
+                break
+            while self._waiting >= plan.unanswered and not self._load.stopping.is_set():
+                producer.poll(0.05)
+            self._send(producer, seq)
+            producer.poll(pause)
+        producer.flush(plan.finish_seconds)
+        # What is still not answered is answered now, with an error that says that nobody knows.
+        producer.purge()
+        producer.flush(1)
+
+    def _send(self, producer: Producer, seq: int) -> None:
+        value, data = encode_value(self.client, seq)
+        partition = next(self._partitions)
+        key = f"{self.client}-{self._load.plan.key(seq)}" if self._load.plan.key else None
+        start = now_us()
+        self._waiting += 1
+
+        def answered(error: KafkaError | None, message: Message) -> None:
+            self._waiting -= 1
+            self._answered(start, value, key, error, message)
+
+        producer.produce(self._load.topic, data, key=key, partition=partition, on_delivery=answered)
+
+    def _answered(self, start: int, value: Value, key: str | None, error: KafkaError | None, message: Message) -> None:
+        outcome: Outcome = "ok" if error is None else "fail" if error.code() in CERTAIN_FAILURES else "info"
+        offset = message.offset()
+        known = offset if error is None and offset is not None and offset >= 0 else None
+        partition = f"{message.topic()}-{message.partition()}"
+        self._load.history.sent(self.client, outcome, start, (partition, known, value), key)
+        if error is None:
+            self._load.progress.acked(self.client)
+
+
+class _Reader(_Client):
+    """One consumer of all partitions, from the beginning, as long as the workload runs."""
+
+    def work(self) -> None:
+        with _Assigned(self.client, self._load) as consumer:
+            while not self._load.stopping.is_set():
+                consumer.poll()
+
+
+class _Assigned:
+    """A consumer with all partitions assigned, from the first offset on; `poll` writes the history."""
+
+    def __init__(self, name: str, load: Workload) -> None:
+        self._id = name
+        self._load = load
+        more = {
+            "group.id": name,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "isolation.level": "read_committed",
+            "fetch.wait.max.ms": 50,
+            "check.crcs": True,
+            "enable.partition.eof": True,
+            **load.plan.reader_config,
+        }
+        self._consumer = Consumer(client_config(load.bootstrap, more))
+        self._ended: set[int] = set()
+        load.history.assigned(name, str(more["isolation.level"]))
+        self._consumer.assign([TopicPartition(load.topic, number, FIRST) for number in range(load.plan.partitions)])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._consumer.close()
+
+    def poll(self) -> None:
+        start = now_us()
+        records = []
+        for message in self._consumer.consume(POLL_RECORDS, 0.1):
+            error = message.error()
+            if error is None:
+                where = f"{message.topic()}-{message.partition()}"
+                records.append((where, message.offset(), decode_value(message.value())))
+            elif error.code() == KafkaError._PARTITION_EOF:
+                self._ended.add(message.partition())
+            elif error.fatal():
+                raise KafkaException(error)
+        if records:
+            self._load.history.polled(self._id, start, records)
+
+    def at_end(self) -> bool:
+        """Whether everything was read that the broker had when the end of its partition was reached."""
+        return len(self._ended) == self._load.plan.partitions
+
+
+class Workload:
+    """The load on one fresh topic. Use it as a context manager, then `check`; see the package's docstring."""
+
+    def __init__(self, bootstrap: str, path: Path, plan: WorkloadPlan | None = None) -> None:
+        self.bootstrap = bootstrap
+        self.plan = plan or WorkloadPlan()
+        self.topic = f"history-{uuid.uuid4().hex[:8]}"
+        self.history = History(path)
+        self.progress = Progress()
+        self.stopping = threading.Event()
+        self._writers = [_Writer(f"w{number}", self) for number in range(self.plan.writers)]
+        self._clients = [*self._writers, *(_Reader(f"r{number}", self) for number in range(self.plan.readers))]
+
+    def __enter__(self) -> Self:
+        admin = AdminClient(client_config(self.bootstrap, {}))
+        wanted = NewTopic(self.topic, num_partitions=self.plan.partitions, config=dict(self.plan.topic_config))
+        admin.create_topics([wanted])[self.topic].result(10)
+        for client in self._clients:
+            client.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Stop sending, wait for the answers to what was sent, and end all threads."""
+        self.stopping.set()
+        for client in self._clients:
+            client.join(self.plan.finish_seconds + 10)
+            assert not client.is_alive(), f"{client.name} did not end"
+
+    # While it runs
+
+    def acked(self) -> int:
+        return self.progress.total()
+
+    def await_acked(self, more: int, seconds: float = 30.0) -> None:
+        """Wait until so many further sends were acknowledged."""
+        wanted = self.acked() + more
+        arrived = self.progress.wait(lambda: self.acked() >= wanted, seconds)
+        assert arrived, f"only {self.acked()} of {wanted} sends were acknowledged in {seconds} s"
+
+    def await_resumed(self, seconds: float = 5.0) -> float:
+        """Wait until every writer got an acknowledgement from now on; the time that the slowest took."""
+        began = time.monotonic()
+        marks = {writer.client: self.progress.of(writer.client) for writer in self._writers}
+        back = self.progress.wait(
+            lambda: all(self.progress.of(writer.client) > marks[writer.client] for writer in self._writers), seconds
+        )
+        assert back, f"not every writer was served again within {seconds} s"
+        return time.monotonic() - began
+
+    def fault(self, text: str) -> None:
+        """Note in the history what is done to the broker now."""
+        self.history.fault(text)
+
+    # The end
+
+    def check(self, bootstrap: str | None = None) -> Report:
+        """Read everything from the beginning with a fresh consumer, close the history and check it. The broker must be up."""
+        self.bootstrap = bootstrap or self.bootstrap
+        self.stop()
+        for client in self._clients:
+            if client.error is not None:
+                raise client.error
+        try:
+            self._final_read()
+        finally:
+            self.history.close()
+        return check_file(self.history.path)
+
+    def _final_read(self) -> None:
+        deadline = time.monotonic() + self.plan.finish_seconds
+        with _Assigned("final", self) as consumer:
+            while not consumer.at_end():
+                assert time.monotonic() < deadline, f"the final read was not done in {self.plan.finish_seconds} s"
+                consumer.poll()
+
+    def __repr__(self) -> str:
+        return f"<Workload {self.topic} at {self.bootstrap}: {self.acked()} acked>"
