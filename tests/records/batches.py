@@ -54,6 +54,7 @@ class Batch:
     """What a batch should hold; `build` makes the bytes."""
 
     values: Sequence[bytes] = (b"value",)
+    keys: Sequence[bytes | None] | None = None
     timestamps: Sequence[int] | None = None
     timestamp: int = NOW_MS
     producer_id: int = -1
@@ -68,7 +69,9 @@ class Batch:
     def build(self) -> memoryview:
         times = list(self.timestamps or [self.timestamp] * len(self.values))
         base = times[0] if times else -1
-        plain = b"".join(record(i, v, t - base) for i, (v, t) in enumerate(zip(self.values, times, strict=True)))
+        keys = self.keys or [None] * len(self.values)
+        rows = zip(self.values, times, keys, strict=True)
+        plain = b"".join(record(i, value, time - base, key) for i, (value, time, key) in enumerate(rows))
         records = compress(self.codec, plain)
         header = BatchHeader(
             base_offset=self.base_offset,
@@ -100,3 +103,18 @@ def sequenced(producer_id: int, epoch: int, sequence: int, count: int = 1) -> me
     """A batch of an idempotent producer."""
     values = [f"{producer_id}/{epoch}/{sequence + i}".encode() for i in range(count)]
     return Batch(values, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence).build()
+
+
+def transactional(producer_id: int, sequence: int, count: int = 1, epoch: int = 0, codec: int = 0) -> memoryview:
+    """A batch of a producer's open transaction."""
+    values = [f"{producer_id}/{sequence + i}".encode() for i in range(count)]
+    return Batch(
+        values, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence, attributes=0x10, codec=codec
+    ).build()
+
+
+def end_marker(producer_id: int, commit: bool, epoch: int = 0, coordinator_epoch: int = 0) -> memoryview:
+    """The control batch with which a coordinator ends a transaction."""
+    key = struct.pack(">hh", 0, 1 if commit else 0)
+    value = struct.pack(">hi", 0, coordinator_epoch)
+    return Batch([value], [key], producer_id=producer_id, producer_epoch=epoch, attributes=0x30).build()

@@ -15,7 +15,7 @@ from barnabas.broker.log.results import AppendOrigin
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.records.batch import Buffer
 from tests.broker.log.stores import Store, headers_of, read_all
-from tests.records.batches import NOW_MS, Batch, batch
+from tests.records.batches import NOW_MS, Batch, batch, end_marker
 
 
 @pytest.fixture
@@ -94,8 +94,9 @@ def test_every_flipped_byte_is_noticed(store: Store) -> None:
 
 
 def test_the_coordinator_may_write_control_batches(store: Store) -> None:
-    control = Batch(attributes=0x30, producer_id=1, producer_epoch=0).build()
-    assert store.log.append(control, origin=AppendOrigin.COORDINATOR).base_offset == 0
+    assert store.log.append(end_marker(1, commit=True), origin=AppendOrigin.COORDINATOR).base_offset == 0
+    nonsense = Batch(attributes=0x30, producer_id=1, producer_epoch=0).build()
+    assert refusal(store, nonsense, AppendOrigin.COORDINATOR) == ErrorCode.INVALID_RECORD
 
 
 def test_the_limits_of_timestamps_are_inclusive(store: Store) -> None:

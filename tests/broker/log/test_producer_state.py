@@ -14,7 +14,7 @@ from barnabas.broker.log.results import AppendOrigin
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.records.batch import parse_header
 from tests.broker.log.stores import Store, read_all
-from tests.records.batches import Batch, sequenced
+from tests.records.batches import Batch, end_marker, sequenced
 
 OUT_OF_ORDER = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 OLD_EPOCH = ErrorCode.INVALID_PRODUCER_EPOCH
@@ -81,9 +81,9 @@ def test_a_repeated_batch_is_not_written_again(store: Store) -> None:
 
 def test_a_coordinator_needs_no_sequence_but_a_valid_epoch(store: Store) -> None:
     store.log.append(sequenced(1, 5, 0))
-    marker = Batch(producer_id=1, producer_epoch=5, attributes=0x30).build()
+    marker = end_marker(1, commit=True, epoch=5)
     assert store.log.append(marker, origin=AppendOrigin.COORDINATOR).base_offset == 1
-    old = Batch(producer_id=1, producer_epoch=4, attributes=0x30).build()
+    old = end_marker(1, commit=True, epoch=4)
     with pytest.raises(KafkaError):
         store.log.append(old, origin=AppendOrigin.COORDINATOR)
     assert store.log.append(sequenced(1, 5, 1)).base_offset == 2

@@ -24,18 +24,21 @@ NOT_FOUND = TimestampOffset(-1, -1, -1)
 
 
 def offset_for_timestamp(
-    reader: LogReader, epochs: LeaderEpochs, timestamp: int, start: int, tail: Tail
+    reader: LogReader, epochs: LeaderEpochs, timestamp: int, start: int, tail: Tail, stable: int
 ) -> TimestampOffset:
-    """Kafka's answer for a timestamp or one of its special values; NOT_FOUND for those that only tiered storage has."""
+    """Kafka's answer for a timestamp or one of its special values; NOT_FOUND for those that only tiered storage has.
+
+    `stable` is the end for this reader: with read_committed the last stable offset. A record that is found at or after it does not count.
+    """
     if timestamp == LATEST:
-        return TimestampOffset(-1, tail[0], epochs.latest)
+        return TimestampOffset(-1, stable, epochs.latest)
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         return TimestampOffset(-1, start, epochs.of_offset(start))
-    if timestamp == MAX_TIMESTAMP:
-        return _max_timestamp(reader, start, tail)
-    if timestamp < 0:
+    if timestamp < 0 and timestamp != MAX_TIMESTAMP:
         return NOT_FOUND
-    return _first_at_or_after(reader, timestamp, start, tail)
+    by_time = timestamp != MAX_TIMESTAMP
+    found = _first_at_or_after(reader, timestamp, start, tail) if by_time else _max_timestamp(reader, start, tail)
+    return found if found.offset < stable else NOT_FOUND
 
 
 def _first_at_or_after(reader: LogReader, timestamp: int, start: int, tail: Tail) -> TimestampOffset:

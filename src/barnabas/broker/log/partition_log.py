@@ -19,7 +19,7 @@ import threading
 import uuid
 from typing import TYPE_CHECKING
 
-from barnabas.broker.log import lookup, retention
+from barnabas.broker.log import lookup, retention, transactions
 from barnabas.broker.log.checkpoints import LEADER_EPOCH_FILE, encode_epochs
 from barnabas.broker.log.config import LOG_APPEND_TIME, LogConfig
 from barnabas.broker.log.index import IndexDamaged
@@ -34,10 +34,13 @@ from barnabas.broker.log.results import (
     TimestampOffset,
 )
 from barnabas.broker.log.segment import MAX_RELATIVE_OFFSET, CorruptLog, Segment, segment_name
+from barnabas.broker.log.transactions import CommittedReader
 from barnabas.broker.log.validation import check_unusual, checked_header, corrupt, wrong_time
+from barnabas.broker.log.verification import VerificationGuard
 from barnabas.broker.log.waiters import DurableCallback, DurableWaiters
 from barnabas.errors import ErrorCode, KafkaError
-from barnabas.records.batch import HEADER, HEADER_SIZE, PREFIX, BatchHeader, crc32c
+from barnabas.records.batch import CONTROL_BIT, HEADER, HEADER_SIZE, PREFIX, BatchHeader, CorruptBatch, crc32c
+from barnabas.records.control import EndMarker, parse_end_marker
 
 if TYPE_CHECKING:
     from barnabas.broker.log.log_dir import LogDir
@@ -59,6 +62,7 @@ class PartitionLog:
     __slots__ = (
         "_after_max_ms",
         "_append_fd",
+        "_committed",
         "_dir",
         "_files",
         "_flush_messages",
@@ -110,6 +114,7 @@ class PartitionLog:
         self.last_flush_ns = log_dir.clock.monotonic_ns()
         self._start = self.start_to_persist = loaded.start
         self._reader = LogReader(loaded.segments, self._rebuild_indexes)
+        self._committed = CommittedReader(self._reader, self._producers, self._repair_transactions)
         self._tail: Tail = (loaded.end, loaded.segments[-1], loaded.segments[-1].size)
         self.update_config(config)
 
@@ -139,8 +144,9 @@ class PartitionLog:
 
     @property
     def last_stable_offset(self) -> int:
-        """The first offset of the oldest open transaction; there are none yet, so the high watermark."""
-        return self._tail[0]
+        """The first offset of the oldest open transaction; without one, the high watermark."""
+        end = self._tail[0]  # before the transactions, see CommittedReader
+        return self._committed.stable_offset(end, self._start)
 
     @property
     def durable_offset(self) -> int:
@@ -191,10 +197,17 @@ class PartitionLog:
 
     # Append.
 
-    def append(self, records: memoryview, leader_epoch: int = 0, origin: AppendOrigin = _CLIENT) -> AppendResult:
+    def append(
+        self,
+        records: memoryview,
+        leader_epoch: int = 0,
+        origin: AppendOrigin = _CLIENT,
+        guard: VerificationGuard | None = None,
+    ) -> AppendResult:
         """Write one batch; KafkaError when it is refused. Hot path: validation.py says why a batch is unusual.
 
-        The batch gets the newest leader epoch of the log, or `leader_epoch` when that is newer.
+        The batch gets the newest leader epoch of the log, or `leader_epoch` when that is newer. A client's transactional batch needs
+        a `guard`, see `begin_verification`.
         """
         size = len(records)
         header = _parse(records) if size >= HEADER_SIZE else _NO_HEADER
@@ -211,7 +224,7 @@ class PartitionLog:
             or size > self._max_batch
             or producer_id >= 0 > sequence
         ):
-            check_unusual(records, self.config, origin)
+            check_unusual(records, self.config, origin, guard is not None)
         body = bytes(records[21:])
         if crc32c(body) != crc:
             raise corrupt(self.name)
@@ -221,6 +234,8 @@ class PartitionLog:
         elif max_time - now > self._after_max_ms:
             raise wrong_time(_header(header), self.config, now)
         with self._lock:
+            if guard is not None:
+                self._producers.check_verified(_header(header), guard)
             result = self._append_locked(header, body, leader_epoch, origin, now)
         if result.last_offset - self._waiters.durable >= self._flush_messages - 1:
             self.flush()
@@ -229,11 +244,12 @@ class PartitionLog:
     def _append_locked(
         self, header: tuple[int, ...], body: bytes, leader_epoch: int, origin: AppendOrigin, now: int
     ) -> AppendResult:
-        _, length, _, _, crc, _, last_delta, _, max_time, producer_id, _, _, _ = header
+        _, length, _, _, crc, attributes, last_delta, _, max_time, producer_id, _, _, _ = header
         if producer_id >= 0:
             repeated = self._producers.check(_header(header), origin)
             if repeated is not None:
                 return AppendResult(repeated.base_offset, repeated.last_offset, -1, self._start, True)
+        marker = self._marker(header, body) if attributes & CONTROL_BIT and producer_id >= 0 else None
         first, segment, position = self._tail
         size = length + 12
         last = first + last_delta
@@ -254,6 +270,8 @@ class PartitionLog:
             raise self._write_failed(position, error) from error
         if written != size:
             raise self._write_failed(position, OSError(f"wrote {written} of {size} bytes"))
+        if marker is not None:
+            self._index_abort(_header(header), marker, first, position)
         # From here on nothing can fail: the batch is in the file, and what follows only makes it known.
         if max_time > segment.max_time[0]:
             segment.max_time = (max_time, last)
@@ -261,10 +279,37 @@ class PartitionLog:
             segment.add_index_entries(last, position)
         segment.bytes_since_index += size
         if producer_id >= 0:
-            self._producers.update(_header(header), first, now)
+            self._producers.update(_header(header), first, now, marker)
         segment.size = position + size
         self._tail = (last + 1, segment, position + size)
-        return AppendResult(first, last, -1 if self._plain_time or not header[5] & 8 else max_time, self._start)
+        return AppendResult(first, last, -1 if self._plain_time or not attributes & 8 else max_time, self._start)
+
+    def _marker(self, header: tuple[int, ...], body: bytes) -> EndMarker | None:
+        """The end of a transaction that a control batch holds, if its coordinator may write it."""
+        checked = _header(header)
+        try:
+            marker = parse_end_marker(checked, body[HEADER_SIZE - PREFIX.size :])
+        except CorruptBatch as error:
+            raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from error
+        if marker is not None:
+            self._producers.check_marker(checked, marker)
+        return marker
+
+    def _index_abort(self, header: BatchHeader, marker: EndMarker, first: int, position: int) -> None:
+        """Before the marker is known to anybody, so that no reader takes what it aborts for committed."""
+        aborted = self._producers.aborted_by(header, marker, first)
+        if aborted is None:
+            return
+        try:
+            self._tail[1].txn_index.append(aborted)
+        except (OSError, IndexDamaged) as error:
+            raise self._write_failed(position, OSError(str(error))) from error
+        self._names_changed = True
+
+    def begin_verification(self, producer_id: int, epoch: int, sequence: int) -> VerificationGuard:
+        """The guard for a client's transactional write; to be taken before the coordinator is asked about the transaction."""
+        with self._lock:
+            return self._producers.begin_verification(producer_id, epoch, sequence, self._wall_ms())
 
     def _prepare(self, size: int, last: int, max_time: int, leader_epoch: int, now: int) -> tuple[Segment, int]:
         """The slow way to the segment of the next batch: after a start, for the first batch of a segment, and for a roll."""
@@ -344,9 +389,11 @@ class PartitionLog:
         start = self._start
         if self._refusal is not None or not start <= offset <= end:
             raise self._unreadable(offset, start, end)
-        if offset == end or (max_bytes <= 0 and not min_one_batch):
+        if (offset == end or (max_bytes <= 0 and not min_one_batch)) and not isolation:
             return ReadResult(b"", end, end, start)
         try:
+            if isolation:
+                return self._committed.read(offset, max_bytes, min_one_batch, tail, start)
             records = self._reader.region(offset, max_bytes, min_one_batch, tail)
         except (CorruptLog, IndexDamaged, OSError) as error:
             raise self._read_failed(offset, error) from error
@@ -369,10 +416,11 @@ class PartitionLog:
     def offset_for_timestamp(self, timestamp: int, isolation: IsolationLevel = _READ_UNCOMMITTED) -> TimestampOffset:
         """ListOffsets: -1 latest, -2 and -4 earliest, -3 largest timestamp, else the first record of that time or later."""
         tail = self._tail
+        stable = self._committed.stable_offset(tail[0], self._start) if isolation else tail[0]
         if self._refusal is not None:
             raise self._unreadable(timestamp, self._start, tail[0])
         try:
-            return lookup.offset_for_timestamp(self._reader, self.epochs, timestamp, self._start, tail)
+            return lookup.offset_for_timestamp(self._reader, self.epochs, timestamp, self._start, tail, stable)
         except (CorruptLog, IndexDamaged, OSError) as error:
             raise self._read_failed(self._start, error) from error
 
@@ -385,6 +433,10 @@ class PartitionLog:
             segment.rebuild_indexes(self._index_interval)
             if segment is self._tail[1]:
                 self._append_fd = -1
+
+    def _repair_transactions(self) -> None:
+        with self._lock:
+            transactions.repair(self._files, self.segments, self._wall_ms())
 
     # Durability (RP-41).
 

@@ -1,8 +1,10 @@
-"""What the log knows about idempotent producers: epoch, sequence and the last five batches of each.
+"""What the log knows about idempotent producers: epoch, sequence, the last five batches and the open transaction of each.
 
-Role: refuse old epochs and gaps, recognise what was sent before (a retry gets the first answer again), and keep that over restarts in
-Kafka's snapshot files.
-Thread: whoever appends. Lock: the log's append lock guards everything here.
+Role: refuse old epochs and gaps, recognise what was sent before (a retry gets the first answer again), know which transactions are open,
+and keep that over restarts in Kafka's snapshot files.
+Thread: whoever appends. Lock: the log's append lock guards everything here; `first_unstable` is read without it.
+
+The append path calls `check`, writes the batch, then calls `update`; recovery calls `update` alone, for every batch of a producer.
 
 As Apache Kafka today (KIP-360): a producer that the log does not know (expired, or its records were deleted) may begin with any
 sequence; UNKNOWN_PRODUCER_ID is therefore never answered.
@@ -20,12 +22,25 @@ from collections import deque
 from typing import NamedTuple
 
 from barnabas.broker.log.results import AppendOrigin
+from barnabas.broker.log.txn_index import AbortedEntry
+from barnabas.broker.log.verification import ONGOING, PendingVerification, VerificationGuard
 from barnabas.errors import ErrorCode, KafkaError
-from barnabas.records.batch import NO_SEQUENCE, NO_TIMESTAMP, BatchHeader, add_to_sequence, crc32c
+from barnabas.records.batch import (
+    CONTROL_BIT,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    add_to_sequence,
+    crc32c,
+)
+from barnabas.records.control import EndMarker
 
 BATCHES_KEPT = 5
 SNAPSHOT_SUFFIX = ".snapshot"
-NO_EPOCH = -1
+NO_OFFSET = -1
+NOTHING_UNSTABLE = 2**63 - 1
+_TRANSACTION_BITS = TRANSACTIONAL_BIT | CONTROL_BIT
 
 _SNAPSHOT_HEAD = struct.Struct(">hI")
 _SNAPSHOT_COUNT = struct.Struct(">i")
@@ -67,7 +82,7 @@ class ProducerEntry:
         self.last_timestamp = NO_TIMESTAMP
         self.last_seen_ms = 0
         self.coordinator_epoch = -1
-        self.txn_first_offset = -1
+        self.txn_first_offset = NO_OFFSET
 
     def __repr__(self) -> str:
         return f"ProducerEntry(epoch={self.epoch}, next_sequence={self.next_sequence}, batches={list(self.batches)})"
@@ -76,11 +91,18 @@ class ProducerEntry:
 class ProducerStates:
     """All producers of one partition."""
 
-    __slots__ = ("entries", "partition")
+    __slots__ = ("_ongoing", "_verifications", "entries", "first_unstable", "partition")
 
     def __init__(self, partition: str) -> None:
         self.partition = partition
         self.entries: dict[int, ProducerEntry] = {}
+        self._ongoing: dict[int, int] = {}
+        """Open transactions, producer by first offset. Offsets only grow, so the oldest is the first."""
+        self._verifications: dict[int, PendingVerification] = {}
+        self.first_unstable = NOTHING_UNSTABLE
+        """The first offset of the oldest open transaction; consumers with read_committed stop there."""
+
+    # Before a write.
 
     def check(self, header: BatchHeader, origin: AppendOrigin) -> SequencedBatch | None:
         """The batch that this one repeats, or None when it may be written; KafkaError when it may not."""
@@ -89,6 +111,8 @@ class ProducerStates:
             return None
         if header.producer_epoch < entry.epoch:
             raise self._old_epoch(header, entry)
+        if entry.txn_first_offset >= 0 and not header.attributes & _TRANSACTION_BITS:
+            raise self._not_transactional(header)
         if origin != AppendOrigin.CLIENT:
             return None
         if header.producer_epoch > entry.epoch:
@@ -108,8 +132,59 @@ class ProducerStates:
                 return batch
         return None
 
-    def update(self, header: BatchHeader, base_offset: int, now_ms: int) -> None:
-        """Remember a batch that was written at an offset."""
+    def check_marker(self, header: BatchHeader, marker: EndMarker) -> None:
+        """Whether the end of a transaction may be written; `check` has compared the producer's epoch."""
+        entry = self.entries.get(header.producer_id)
+        if entry is not None and marker.coordinator_epoch < entry.coordinator_epoch:
+            raise KafkaError(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"a marker for producer {header.producer_id} in {self.partition} has coordinator epoch "
+                f"{marker.coordinator_epoch}, but {entry.coordinator_epoch} was seen",
+            )
+
+    def begin_verification(self, producer_id: int, epoch: int, sequence: int, now_ms: int) -> VerificationGuard:
+        """The guard that a client's transactional write needs, once the coordinator has agreed."""
+        entry = self.entries.get(producer_id)
+        if entry is not None and entry.txn_first_offset >= 0:
+            return ONGOING
+        pending = self._verifications.get(producer_id)
+        if pending is None:
+            pending = self._verifications[producer_id] = PendingVerification(epoch, sequence, now_ms)
+        pending.note(epoch, sequence)
+        return pending.guard
+
+    def check_verified(self, header: BatchHeader, guard: VerificationGuard) -> None:
+        """A client's transactional write needs an open transaction or a guard that is still good, unless it repeats one."""
+        entry = self.entries.get(header.producer_id)
+        if entry is not None:
+            if entry.txn_first_offset >= 0:
+                return
+            if entry.epoch == header.producer_epoch and self._find_duplicate(header, entry) is not None:
+                return
+        pending = self._verifications.get(header.producer_id)
+        if pending is None or pending.guard is not guard:
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"producer {header.producer_id} has no transaction in {self.partition}, or it has ended",
+            )
+        if header.base_sequence > pending.lowest_sequence:
+            raise self._out_of_order(header, f"{pending.lowest_sequence} waits to be written first")
+
+    def aborted_by(self, header: BatchHeader, marker: EndMarker, offset: int) -> AbortedEntry | None:
+        """What the transaction index must hold once the marker is at an offset; None for a commit or an empty transaction."""
+        entry = self.entries.get(header.producer_id)
+        if marker.commit or entry is None or entry.txn_first_offset < 0:
+            return None
+        others = (first for first in self._ongoing if first != entry.txn_first_offset)
+        return AbortedEntry(header.producer_id, entry.txn_first_offset, offset, next(others, offset + 1))
+
+    # After a write.
+
+    def update(self, header: BatchHeader, base_offset: int, now_ms: int, marker: EndMarker | None = None) -> None:
+        """Remember a batch that was written at an offset. `marker` is what a control batch holds."""
+        special = header.attributes & _TRANSACTION_BITS
+        if special & CONTROL_BIT and marker is None:
+            return  # compaction has removed the marker with the whole transaction
         entry = self.entries.get(header.producer_id)
         if entry is None:
             entry = self.entries[header.producer_id] = ProducerEntry(header.producer_epoch)
@@ -119,14 +194,37 @@ class ProducerStates:
             entry.batches.clear()
         entry.last_seen_ms = now_ms
         entry.last_timestamp = header.max_timestamp
-        if header.attributes & 0x20:
+        if marker is not None:
+            entry.coordinator_epoch = marker.coordinator_epoch
+            self._end_transaction(header.producer_id, entry)
             return  # a control batch moves the epoch, not the sequence
-        delta = header.last_offset_delta
-        last = (header.base_sequence + delta) & 0x7FFF_FFFF
+        sequence, delta = header.base_sequence, header.last_offset_delta
+        last = (sequence + delta) & 0x7FFF_FFFF if sequence >= 0 else NO_SEQUENCE
         entry.next_sequence = (last + 1) & 0x7FFF_FFFF
-        entry.batches.append(
-            SequencedBatch(header.base_sequence, last, base_offset, base_offset + delta, header.max_timestamp)
-        )
+        entry.batches.append(SequencedBatch(sequence, last, base_offset, base_offset + delta, header.max_timestamp))
+        if special:
+            self._note_transaction(header.producer_id, entry, base_offset)
+
+    def _note_transaction(self, producer_id: int, entry: ProducerEntry, base_offset: int) -> None:
+        self._verifications.pop(producer_id, None)
+        if entry.txn_first_offset < 0:
+            entry.txn_first_offset = base_offset
+            self._ongoing[base_offset] = producer_id
+            self.first_unstable = min(self.first_unstable, base_offset)
+
+    def _end_transaction(self, producer_id: int, entry: ProducerEntry) -> None:
+        self._verifications.pop(producer_id, None)
+        if entry.txn_first_offset >= 0:
+            del self._ongoing[entry.txn_first_offset]
+            entry.txn_first_offset = NO_OFFSET
+            self.first_unstable = next(iter(self._ongoing), NOTHING_UNSTABLE)
+
+    def clear(self) -> None:
+        """Forget everything: the log begins anew."""
+        self.entries.clear()
+        self._ongoing.clear()
+        self._verifications.clear()
+        self.first_unstable = NOTHING_UNSTABLE
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
         """Forget producers that have not written for long (producer.id.expiration.ms); how many.
@@ -141,6 +239,9 @@ class ProducerStates:
         ]
         for producer_id in old:
             del self.entries[producer_id]
+        stale = [each for each, pending in self._verifications.items() if now_ms - pending.began_ms >= expiration_ms]
+        for producer_id in stale:
+            del self._verifications[producer_id]
         return len(old)
 
     def _old_epoch(self, header: BatchHeader, entry: ProducerEntry) -> KafkaError:
@@ -155,6 +256,12 @@ class ProducerStates:
             ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
             f"producer {header.producer_id}, epoch {header.producer_epoch}, sends sequence {header.base_sequence} "
             f"to {self.partition}: {expected}",
+        )
+
+    def _not_transactional(self, header: BatchHeader) -> KafkaError:
+        return KafkaError(
+            ErrorCode.INVALID_TXN_STATE,
+            f"producer {header.producer_id} has an open transaction in {self.partition}, but this batch is not part of it",
         )
 
     # Snapshots.
@@ -188,11 +295,15 @@ class ProducerStates:
             entry.last_seen_ms = now_ms
             entry.coordinator_epoch = coordinator_epoch
             entry.txn_first_offset = txn_first_offset
-            if last_offset >= 0 and last_sequence >= 0:
-                first = (last_sequence - delta) & 0x7FFF_FFFF
+            if last_offset >= 0:
+                first = (last_sequence - delta) & 0x7FFF_FFFF if last_sequence >= 0 else NO_SEQUENCE
                 entry.next_sequence = add_to_sequence(last_sequence, 1)
                 entry.batches.append(SequencedBatch(first, last_sequence, last_offset - delta, last_offset, timestamp))
+        self.clear()
         self.entries = entries
+        open_ones = [(entry.txn_first_offset, producer_id) for producer_id, entry in entries.items()]
+        self._ongoing = dict(sorted(each for each in open_ones if each[0] >= 0))
+        self.first_unstable = next(iter(self._ongoing), NOTHING_UNSTABLE)
 
     def __repr__(self) -> str:
         return f"ProducerStates({self.partition}, {len(self.entries)} producers)"

@@ -65,6 +65,11 @@ class LogReader:
         segment, position, limit = found
         return self._cut(segment, position, limit, max_bytes, min_one_batch, tail)
 
+    def tail_before(self, offset: int, tail: Tail) -> Tail:
+        """A tail for reads that must end before the batch with an offset."""
+        found = self.find(offset, tail)
+        return tail if found is None else (offset, found[0], found[1])
+
     def find(self, offset: int, tail: Tail) -> tuple[Segment, int, int] | None:
         """(segment, position, size) of the first batch that ends at or after an offset."""
         for segment, limit in self.segments_from(offset, tail):

@@ -32,6 +32,8 @@ from barnabas.broker.log.segment import (
     Segment,
     segment_name,
 )
+from barnabas.broker.log.transactions import replay
+from barnabas.broker.log.txn_index import TXN_INDEX_SUFFIX
 from barnabas.records.batch import (
     HEADER,
     HEADER_SIZE,
@@ -141,7 +143,7 @@ class _Loader:
                 self._files.remove(self._path(name))
             elif name.endswith(".swap"):
                 log.warning("%s: %s was left by an interrupted compaction of another program", self._directory, name)
-            elif name.endswith((INDEX_SUFFIX, TIME_INDEX_SUFFIX)):
+            elif name.endswith((INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)):
                 self._remove_orphan(name)
 
     def _remove_orphan(self, name: str) -> None:
@@ -171,7 +173,7 @@ class _Loader:
             log.warning("%s ends at %d, before its start %d: its segments are removed", self._directory, end, start)
         for segment in segments:
             segment.remove_files()
-        self._producers.entries.clear()
+        self._producers.clear()
         return [self._new_segment(start)], start
 
     # Producers.
@@ -192,7 +194,7 @@ class _Loader:
             except (CorruptSnapshot, OSError) as error:
                 log.warning("%s: %s; the state of producers is rebuilt from the log", path, error)
                 self._files.remove(path)
-        self._producers.entries.clear()
+        self._producers.clear()
         return None
 
     def _remove_stray_snapshots(self, segments: list[Segment], end: int) -> int:
@@ -211,13 +213,10 @@ class _Loader:
         for number, segment in enumerate(segments):
             following = segments[number + 1].base_offset if number + 1 < len(segments) else end
             if following > from_offset:
-                for fields, _ in _walk(segment, NOWHERE):
+                for fields, position in _walk(segment, NOWHERE):
                     if fields[0] >= from_offset:
-                        self._note_producer(BatchHeader._make(fields))
-
-    def _note_producer(self, header: BatchHeader) -> None:
-        if header.producer_id > NO_PRODUCER_ID:
-            self._producers.update(header, header.base_offset, self._request.now_ms)
+                        header = BatchHeader._make(fields)
+                        replay(self._producers, header, self._request.now_ms, segment, position, index=False)
 
     # The two ways.
 
@@ -267,6 +266,7 @@ class _Loader:
     def _recover_segment(self, segment: Segment, recovery_point: int) -> tuple[int, bool]:
         """Check a segment and rebuild what belongs to it. Its end offset, and whether nothing had to be cut off."""
         segment.begin_rebuild()
+        segment.txn_index.reset()
         end, valid = self._note_valid_batches(segment, recovery_point)
         cut = segment.size - valid
         if cut:
@@ -286,7 +286,7 @@ class _Loader:
             last = fields[0] + fields[6]
             note(position, size, last, fields[8], interval)
             if fields[9] > NO_PRODUCER_ID:
-                self._note_producer(BatchHeader._make(fields))
+                replay(self._producers, BatchHeader._make(fields), self._request.now_ms, segment, position)
             if fields[2] > newest_epoch:
                 newest_epoch = fields[2]
                 self._epochs.assign(newest_epoch, fields[0])

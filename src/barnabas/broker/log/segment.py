@@ -1,10 +1,10 @@
-"""One segment of a log: a file of batches and its two indexes.
+"""One segment of a log: a file of batches and its indexes.
 
 Role: find batches by offset or by time, keep the indexes, open and close the file.
 Thread: changes by the appender or by recovery; look-ups from any thread.
 Lock: the log's append lock guards changes; look-ups take none and are bounded by the size that the caller has seen published.
 
-File names are the base offset with twenty digits: 00000000000000000000.log .index .timeindex
+File names are the base offset with twenty digits: 00000000000000000000.log .index .timeindex .txnindex
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import NamedTuple
 from barnabas.broker.log.config import LogConfig
 from barnabas.broker.log.files import FileSystem, OpenFile
 from barnabas.broker.log.index import IndexDamaged, OffsetIndex, TimeIndex
+from barnabas.broker.log.txn_index import TXN_INDEX_SUFFIX, TransactionIndex
 from barnabas.records.batch import HEADER_SIZE, LENGTH_OVERHEAD, MAGIC_V2, NO_TIMESTAMP, BatchHeader, parse_header
 
 LOG_SUFFIX = ".log"
@@ -68,6 +69,7 @@ class Segment:
         "size",
         "synced",
         "time_index",
+        "txn_index",
     )
 
     def __init__(self, files: FileSystem, directory: str, base_offset: int, size: int = 0) -> None:
@@ -78,6 +80,7 @@ class Segment:
         self._file: OpenFile | None = None
         self.offset_index = OffsetIndex(files, self._stem + INDEX_SUFFIX, base_offset)
         self.time_index = TimeIndex(files, self._stem + TIME_INDEX_SUFFIX, base_offset)
+        self.txn_index = TransactionIndex(files, self._stem + TXN_INDEX_SUFFIX, base_offset)
         self.bytes_since_index = 0
         self.index_room = 0
         self._last_time_entry = NO_TIMESTAMP
@@ -98,6 +101,7 @@ class Segment:
         self._file = self._files.open(self.path, create=True)
         self.offset_index.create_empty()
         self.time_index.create_empty()
+        self.txn_index.create_empty()
 
     @property
     def is_open(self) -> bool:
@@ -126,7 +130,7 @@ class Segment:
     def remove_files(self) -> None:
         """Remove the files. The log goes first: an index without a log is removed on start, a log without index is rebuilt."""
         self.retire()
-        for path in (self.path, self.offset_index.path, self.time_index.path):
+        for path in (self.path, self.offset_index.path, self.time_index.path, self.txn_index.path):
             self._files.remove(path)
 
     # Keeping the indexes, under the log's append lock.
@@ -191,8 +195,10 @@ class Segment:
         self.synced = True
 
     def sync_data(self) -> None:
+        """The batches, and the transaction index: nothing after a clean stop would show that it is wrong."""
         file = self.file()  # held by name, see `read`
         self._files.sync(file.fileno())
+        self.txn_index.sync()
 
     def rebuild_indexes(self, interval: int) -> None:
         """Write both indexes anew from the batches that are there; under the log's append lock."""

@@ -30,8 +30,8 @@ from barnabas.records.batch import (
 _MAGIC_POSITION = 16
 
 
-def check_unusual(records: Buffer, config: LogConfig, origin: AppendOrigin) -> None:
-    """Raise what is wrong with the header; return when it is unusual, but allowed."""
+def check_unusual(records: Buffer, config: LogConfig, origin: AppendOrigin, guarded: bool = False) -> None:
+    """Raise what is wrong with the header; return when it is unusual, but allowed. `guarded`: a transaction was verified."""
     header = _check_frame(records)
     client = origin == AppendOrigin.CLIENT
     if client and header.base_offset != 0:
@@ -46,7 +46,7 @@ def check_unusual(records: Buffer, config: LogConfig, origin: AppendOrigin) -> N
     if header.record_count <= 0 or header.last_offset_delta != header.record_count - 1:
         raise _invalid(f"{header.record_count} records do not fit the last offset delta {header.last_offset_delta}")
     if client:
-        _check_client_attributes(header)
+        _check_client_attributes(header, guarded)
     if header.size > config.segment_bytes:
         raise KafkaError(
             ErrorCode.RECORD_LIST_TOO_LARGE,
@@ -70,14 +70,14 @@ def _check_frame(records: Buffer) -> BatchHeader:
     return header
 
 
-def _check_client_attributes(header: BatchHeader) -> None:
+def _check_client_attributes(header: BatchHeader, guarded: bool) -> None:
     if header.control:
         raise _invalid("clients may not write control records")
     if header.log_append_time:
         raise KafkaError(ErrorCode.INVALID_TIMESTAMP, "a producer may not set the timestamp type LogAppendTime")
     if header.producer_id >= 0 and header.base_sequence < 0:
         raise _invalid(f"sequence {header.base_sequence} of producer {header.producer_id} is negative")
-    if header.transactional:
+    if header.transactional and not guarded:
         raise KafkaError(ErrorCode.INVALID_TXN_STATE, "the partition was not added to a transaction")
 
 

@@ -1,0 +1,157 @@
+"""Transactions as the log sees them: reading only what is decided, and replaying batches into the state of producers.
+
+Role: `CommittedReader` is the view of read_committed; `replay` is what recovery and repair do with each batch of a producer.
+Thread: reads from any thread; `replay` by recovery; `repair` by a reader that found damage, under the log's append lock.
+Lock: none of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+
+from barnabas.broker.log.files import FileSystem
+from barnabas.broker.log.index import IndexDamaged
+from barnabas.broker.log.producer_state import SNAPSHOT_SUFFIX, CorruptSnapshot, ProducerStates
+from barnabas.broker.log.reading import LogReader, Tail
+from barnabas.broker.log.results import AbortedTransaction, ReadResult
+from barnabas.broker.log.segment import LOG_SUFFIX, CorruptLog, Segment
+from barnabas.net.send import FileRegion
+from barnabas.records.batch import HEADER_SIZE, NO_PRODUCER_ID, BatchHeader, CorruptBatch
+from barnabas.records.control import EndMarker, parse_end_marker
+
+log = logging.getLogger(__name__)
+
+
+def replay(
+    producers: ProducerStates, header: BatchHeader, now_ms: int, segment: Segment, position: int, index: bool = True
+) -> None:
+    """Do to the state of producers what a batch did when it was appended; with `index`, to the segment's transaction index too."""
+    if header.producer_id == NO_PRODUCER_ID:
+        return
+    marker = None
+    if header.control:
+        marker = _read_marker(header, segment, position)
+        aborted = producers.aborted_by(header, marker, header.base_offset) if marker and index else None
+        if aborted is not None:
+            segment.txn_index.append(aborted)
+    producers.update(header, header.base_offset, now_ms, marker)
+
+
+def _read_marker(header: BatchHeader, segment: Segment, position: int) -> EndMarker | None:
+    try:
+        return parse_end_marker(header, segment.read(position, header.size)[HEADER_SIZE:])
+    except CorruptBatch as error:
+        log.warning(
+            "%s: the control batch at offset %d ends no transaction: %s", segment.path, header.base_offset, error
+        )
+        return None
+
+
+def repair(files: FileSystem, segments: Sequence[Segment], now_ms: int) -> None:
+    """Write anew those transaction indexes that cannot be read; under the append lock. `segments` are all that the log has."""
+    for number, segment in enumerate(segments):
+        try:
+            segment.txn_index.all_entries()
+        except IndexDamaged as damage:
+            log.warning("%s; rebuilding the index from the log", damage)
+            _rebuild(files, segments[:number], segment, now_ms)
+
+
+def _rebuild(files: FileSystem, before: Sequence[Segment], damaged: Segment, now_ms: int) -> None:
+    """A transaction may begin in an earlier segment: the snapshot from when this one began knows it, else the log does."""
+    producers = ProducerStates(damaged.path)
+    try:
+        producers.load(files.read_file(damaged.path.removesuffix(LOG_SUFFIX) + SNAPSHOT_SUFFIX), now_ms)
+    except (CorruptSnapshot, OSError):
+        for segment in before:
+            _replay_segment(producers, segment, now_ms, index=False)
+    damaged.txn_index.reset()
+    _replay_segment(producers, damaged, now_ms, index=True)
+
+
+def _replay_segment(producers: ProducerStates, segment: Segment, now_ms: int, index: bool) -> None:
+    for place in segment.places(0, segment.size):
+        replay(producers, segment.header_at(place.position), now_ms, segment, place.position, index)
+
+
+class CommittedReader:
+    """Reads as consumers with read_committed see a log: up to the last stable offset, and with what was aborted.
+
+    The order of looks matters. The caller took its tail first: a transaction that began below the end of that tail was noted before
+    the tail was published, so it is seen here. A transaction that ends meanwhile was put into the index before it stopped being open, so
+    whoever no longer sees it as open finds it among the aborted.
+    """
+
+    __slots__ = ("_producers", "_reader", "_repair")
+
+    def __init__(self, reader: LogReader, producers: ProducerStates, repair: Callable[[], None]) -> None:
+        self._reader = reader
+        self._producers = producers
+        self._repair = repair
+
+    def stable_offset(self, end: int, start: int) -> int:
+        """The last stable offset of a log that ends and begins at these offsets."""
+        return min(end, max(start, self._producers.first_unstable))
+
+    def read(self, offset: int, max_bytes: int, min_one_batch: bool, tail: Tail, start: int) -> ReadResult:
+        end = tail[0]
+        stable = self.stable_offset(end, start)
+        if offset >= stable or (max_bytes <= 0 and not min_one_batch):
+            return ReadResult(b"", end, stable, start)
+        if stable < end:
+            tail = self._reader.tail_before(stable, tail)
+        records = self._reader.region(offset, max_bytes, min_one_batch, tail)
+        aborted = self._aborted_in(records, offset, tail) if isinstance(records, FileRegion) else ()
+        return ReadResult(records, end, stable, start, aborted)
+
+    def _aborted_in(self, region: FileRegion, offset: int, tail: Tail) -> tuple[AbortedTransaction, ...]:
+        """The aborted transactions among the batches of a region from an offset on. Their markers are there or in later segments."""
+        view = self._reader.view
+        segments = view.segments[max(0, bisect_right(view.bases, offset) - 1) :]
+        try:
+            if not any(segment.txn_index.entries for segment in segments):
+                return ()
+            return _overlapping(segments, offset, self._end_of(region, offset, tail))
+        except IndexDamaged:
+            self._repair()
+            return _overlapping(segments, offset, self._end_of(region, offset, tail))
+
+    def _end_of(self, region: FileRegion, offset: int, tail: Tail) -> int:
+        """The offset after the last batch that begins in a region, which may end inside a batch."""
+        found = self._reader.find(offset, tail)
+        if found is None:
+            return offset
+        segment, _, limit = found
+        end = region.position + region.length
+        last = offset
+        for place in segment.places(_last_known_batch(segment, region.position, end), limit):
+            if place.position >= end:
+                break
+            last = place.last_offset
+        return last + 1
+
+    def __repr__(self) -> str:
+        return f"CommittedReader({self._producers.partition}, first unstable {self._producers.first_unstable})"
+
+
+def _overlapping(segments: Sequence[Segment], offset: int, end: int) -> tuple[AbortedTransaction, ...]:
+    found: list[AbortedTransaction] = []
+    for segment in segments:
+        entries, complete = segment.txn_index.overlapping(offset, end)
+        found += [AbortedTransaction(entry.producer_id, entry.first_offset) for entry in entries]
+        if complete:
+            break
+    return tuple(found)
+
+
+def _last_known_batch(segment: Segment, position: int, end: int) -> int:
+    """Where the last batch begins that the index knows between two positions; without one, the first position."""
+    try:
+        entry = segment.offset_index.floor_by_value(end - 1)
+        if entry is not None and entry[1] > position and segment.place_at(entry[1]).last_offset == entry[0]:
+            return entry[1]
+    except (IndexDamaged, CorruptLog):
+        pass  # only an economy: the batches of the region can be counted from its beginning
+    return position
