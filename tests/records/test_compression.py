@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
+import random
 import struct
 
 import cramjam
+import lz4.frame  # type: ignore[import-untyped]
 import pytest
+import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
+from barnabas.records import compression
 from barnabas.records.batch import CorruptBatch, parse_header
 from barnabas.records.compression import decompress
 from barnabas.records.reader import read_varint, record_times
@@ -81,3 +86,45 @@ def test_varints_are_read_as_they_were_written(value: int) -> None:
 def test_an_endless_varint_is_corrupt() -> None:
     with pytest.raises(CorruptBatch, match="ten bytes"):
         read_varint(b"\xff" * 20, 0)
+
+
+LEVELS = [(1, -1), (1, 1), (1, 9), (2, None), (3, 1), (3, 9), (3, 17), (4, -131_072), (4, 3), (4, 22), (0, None)]
+PLAIN = {
+    "nothing": b"",
+    "a byte": b"x",
+    "text": b"the quick brown fox " * 8000,
+    "noise": random.Random(1).randbytes(200_000),
+    "one block": b"ab" * 32 * 1024,
+}
+
+
+@pytest.mark.parametrize("name", PLAIN)
+@pytest.mark.parametrize(("codec", "level"), LEVELS)
+def test_what_we_compress_at_any_level_comes_back(codec: int, level: int | None, name: str) -> None:
+    data = PLAIN[name]
+    packed = compression.compress(codec, data, level)
+    assert decompress(codec, packed, max(1, len(data))) == data
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_other_libraries_read_what_we_compress(name: str) -> None:
+    """The oracles are the libraries that kafka-python uses."""
+    data = PLAIN[name]
+    assert gzip.decompress(compression.compress(1, data)) == data
+    assert lz4.frame.decompress(compression.compress(3, data)) == data
+    assert zstandard.ZstdDecompressor().decompress(compression.compress(4, data), max_output_size=1 << 20) == data
+
+
+def test_lz4_blocks_are_independent_and_have_no_checksums() -> None:
+    info = lz4.frame.get_frame_info(compression.compress(3, PLAIN["text"]))
+    assert (info["block_linked"], info["block_size"], info["block_checksum"], info["content_checksum"]) == (
+        False,
+        64 * 1024,
+        False,
+        False,
+    )
+
+
+def test_an_unknown_codec_cannot_be_written() -> None:
+    with pytest.raises(ValueError, match="unknown"):
+        compression.compress(5, b"")

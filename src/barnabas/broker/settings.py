@@ -35,6 +35,7 @@ DEFAULT_NETWORK_THREADS = 1 if gil_enabled() else 3
 DEFAULT_IO_THREADS = 2 if gil_enabled() else 8
 
 MINUS_ONE_OR_MORE = at_least(-1)
+GZIP_LEVELS = Allowed("must be from 1 to 9, or -1", lambda level: 1 <= level <= 9 or level == -1)
 CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 
 
@@ -257,6 +258,30 @@ TOPIC_DEFAULTS = (
         "producer",
         "How batches are kept, unless the topic says otherwise.",
         one_of(*CODECS),
+        dynamic=True,
+    ),
+    ConfigKey(
+        "compression.gzip.level",
+        INT,
+        -1,
+        "The level for batches that are compressed anew with gzip; -1 is the default level.",
+        GZIP_LEVELS,
+        dynamic=True,
+    ),
+    ConfigKey(
+        "compression.lz4.level",
+        INT,
+        9,
+        "The level for batches that are compressed anew with lz4.",
+        between(1, 17),
+        dynamic=True,
+    ),
+    ConfigKey(
+        "compression.zstd.level",
+        INT,
+        3,
+        "The level for batches that are compressed anew with zstd.",
+        between(-131_072, 22),
         dynamic=True,
     ),
     ConfigKey(

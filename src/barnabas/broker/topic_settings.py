@@ -9,7 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from barnabas.broker.settings import BOOLEAN, CODECS, DOUBLE, INT, LIST, LONG, MAX_LONG, MINUS_ONE_OR_MORE, STRING
+from barnabas.broker.settings import (
+    BOOLEAN,
+    CODECS,
+    DOUBLE,
+    GZIP_LEVELS,
+    INT,
+    LIST,
+    LONG,
+    MAX_LONG,
+    MINUS_ONE_OR_MORE,
+    STRING,
+)
 from barnabas.config import Allowed, Config, ConfigDef, ConfigKey, at_least, between, each_of, one_of
 
 TOPIC = ConfigDef(
@@ -30,6 +41,30 @@ TOPIC = ConfigDef(
             "How batches are kept.",
             one_of(*CODECS),
             fallback="compression.type",
+        ),
+        ConfigKey(
+            "compression.gzip.level",
+            INT,
+            -1,
+            "The level when compression.type is gzip and the producer used another codec; -1 is the default level.",
+            GZIP_LEVELS,
+            fallback="compression.gzip.level",
+        ),
+        ConfigKey(
+            "compression.lz4.level",
+            INT,
+            9,
+            "The level when compression.type is lz4 and the producer used another codec.",
+            between(1, 17),
+            fallback="compression.lz4.level",
+        ),
+        ConfigKey(
+            "compression.zstd.level",
+            INT,
+            3,
+            "The level when compression.type is zstd and the producer used another codec.",
+            between(-131_072, 22),
+            fallback="compression.zstd.level",
         ),
         ConfigKey(
             "delete.retention.ms", LONG, 86_400_000, "How long tombstones of a compacted topic stay.", at_least(0)

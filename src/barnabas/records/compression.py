@@ -1,10 +1,14 @@
-"""Compression of record batches: Kafka's codecs, decompressed with a limit.
+"""Compression of record batches: Kafka's codecs, written as Java writes them and decompressed with a limit.
 
-Role: bytes of a batch's records in, plain records out; hostile input never costs more than about `limit` bytes of memory.
+Role: records of a batch in, compressed bytes out, and back; hostile input never costs more than about `limit` bytes of memory.
 Thread: any; pure functions. Lock: none.
 
-Snappy comes in two forms: the xerial framing that Java clients write (a 16-byte head, then blocks with a 4-byte length) and one
-raw block, as some other clients write. Lz4 and zstd are their frame formats, gzip is RFC 1952.
+gzip    RFC 1952.
+snappy  read in two forms: the xerial framing that Java clients use (a 16-byte head, then blocks with a 4-byte length) and one raw block,
+        as some other clients write. Written with the framing, in blocks of 32 KiB.
+lz4     frame format. Written with independent blocks of 64 KiB, because Java clients refuse blocks that refer to earlier ones, which is
+        what the library writes by itself.
+zstd    frame format.
 """
 
 from __future__ import annotations
@@ -21,9 +25,63 @@ CODEC_NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEAD = 16
+_XERIAL_VERSIONS = struct.pack(">ii", 1, 1)
+_XERIAL_BLOCK = 32 * 1024
 _LENGTH = struct.Struct(">i")
+_LZ4_HEAD = bytes.fromhex("04224d18604082")
+"""Magic; version 1 with independent blocks and no checksums; blocks up to 64 KiB; the checksum of these two bytes."""
+_LZ4_BLOCK = 64 * 1024
+_LZ4_LENGTH = struct.Struct("<I")
+_LZ4_NOT_COMPRESSED = 0x8000_0000
 _FIRST_GUESS = 64 * 1024
 _FRAMED: dict[int, Any] = {GZIP: cramjam.gzip, LZ4: cramjam.lz4, ZSTD: cramjam.zstd}
+
+DEFAULT_LEVELS = {GZIP: -1, LZ4: 9, ZSTD: 3}
+"""Kafka's default levels; snappy has none."""
+_GZIP_DEFAULT = 6
+"""What -1 means."""
+
+
+def compress(codec: int, data: bytes, level: int | None = None) -> bytes:
+    """The records of a batch, compressed so that every client can read them."""
+    if level is None:
+        level = DEFAULT_LEVELS.get(codec, 0)
+    if codec == NONE:
+        return data
+    if codec == GZIP:
+        return bytes(cramjam.gzip.compress(data, level if level >= 0 else _GZIP_DEFAULT))
+    if codec == SNAPPY:
+        return _compress_snappy(data)
+    if codec == LZ4:
+        return _compress_lz4(data, level)
+    if codec == ZSTD:
+        return bytes(cramjam.zstd.compress(data, level))
+    raise ValueError(f"codec {codec} is unknown")
+
+
+def _compress_snappy(data: bytes) -> bytes:
+    parts = [_XERIAL_MAGIC, _XERIAL_VERSIONS]
+    for start in range(0, len(data), _XERIAL_BLOCK):
+        block = bytes(cramjam.snappy.compress_raw(data[start : start + _XERIAL_BLOCK]))
+        parts += (_LENGTH.pack(len(block)), block)
+    return b"".join(parts)
+
+
+def _compress_lz4(data: bytes, level: int) -> bytes:
+    """Level 9 is the fast compressor, as in Kafka; others are those of the strong one."""
+    options: dict[str, Any] = {"store_size": False}
+    if level != DEFAULT_LEVELS[LZ4]:
+        options |= {"mode": "high_compression", "compression": level}
+    parts = [_LZ4_HEAD]
+    for start in range(0, len(data), _LZ4_BLOCK):
+        plain = data[start : start + _LZ4_BLOCK]
+        block = bytes(cramjam.lz4.compress_block(plain, **options))
+        if len(block) < len(plain):
+            parts += (_LZ4_LENGTH.pack(len(block)), block)
+        else:
+            parts += (_LZ4_LENGTH.pack(len(plain) | _LZ4_NOT_COMPRESSED), plain)
+    parts.append(_LZ4_LENGTH.pack(0))
+    return b"".join(parts)
 
 
 def decompress(codec: int, data: bytes, limit: int) -> bytes:

@@ -29,6 +29,9 @@ _TOPIC_KEYS = {
     "timestamp_after_max_ms": "message.timestamp.after.max.ms",
     "cleanup_policy": "cleanup.policy",
     "compression_type": "compression.type",
+    "gzip_level": "compression.gzip.level",
+    "lz4_level": "compression.lz4.level",
+    "zstd_level": "compression.zstd.level",
     "flush_messages": "flush.messages",
     "flush_ms": "flush.ms",
 }
@@ -50,6 +53,9 @@ class LogConfig:
     timestamp_after_max_ms: int = 3_600_000
     cleanup_policy: tuple[str, ...] = ("delete",)
     compression_type: str = "producer"
+    gzip_level: int = -1
+    lz4_level: int = 9
+    zstd_level: int = 3
     flush_messages: int = MAX_LONG
     flush_ms: int = MAX_LONG
 
