@@ -189,6 +189,16 @@ class BrokerProcess:
 
     def start(self) -> None:
         """Spawn and wait for the first ApiVersions answer; `started_in` is the time between the two."""
+        began = self.spawn()
+        try:
+            self._await_answer(began + self.kind.start_seconds)
+        except BaseException:
+            self.stop()
+            raise
+        self.started_in = time.monotonic() - began
+
+    def spawn(self) -> float:
+        """Start the process and do not wait for it; when that was, by the monotonic clock."""
         command = [*dies_with_its_parent(), *self.kind.command(self.place, self.settings)]
         with self.log_file.open("ab") as log:
             began = time.monotonic()
@@ -196,12 +206,7 @@ class BrokerProcess:
             self.process = subprocess.Popen(
                 command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True, env=_environment()
             )
-        try:
-            self._await_answer(began + self.kind.start_seconds)
-        except BaseException:
-            self.stop()
-            raise
-        self.started_in = time.monotonic() - began
+        return began
 
     def _await_answer(self, deadline: float) -> None:
         while not answers_api_versions(self.place.port):
