@@ -1,9 +1,10 @@
-"""Which form of the request path runs: compiled by mypyc, or plain Python.
+"""Which form of the request path and of the record kernel runs: compiled, or plain Python.
 
-Role: the modules listed here are ordinary typed Python. When the package is built with a C compiler they are also compiled
-(`setup.py`), and the compiled twin beside the source is what gets imported: the same code, about a third less time per request. It is
-all or nothing, because a compiled function accepts compiled objects only. `BARNABAS_NATIVE=0` chooses plain Python; so does, in a
-checkout, a source file that is newer than its twin.
+Role: the modules listed here are ordinary Python. When the package is built with a C compiler they are also compiled (`setup.py`), and
+the compiled twin beside the source is what gets imported. The request path is compiled by mypyc: the same code, about a third less time
+per request. It is all or nothing, because a compiled function accepts compiled objects only. The record kernel is compiled by Cython:
+the loops over records and batches, at the speed of C. It is all or nothing too, because its modules call each other below Python.
+`BARNABAS_NATIVE=0` chooses plain Python for both; so does, in a checkout, a source file that is newer than its twin.
 Thread: whoever imports first. Lock: the import system's.
 """
 
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES, SOURCE_SUFFIXES, FileFinder, ModuleSpec, SourceFileLoader
 from types import ModuleType
@@ -55,6 +56,16 @@ MODULES = (
 )
 """What is compiled. A class whose base is here must be here too: interpreted classes cannot inherit from compiled ones."""
 
+KERNEL = (
+    "barnabas.records.kernel.checksum",
+    "barnabas.records.kernel.record_layout",
+    "barnabas.records.kernel.scan",
+)
+"""The record kernel. Independent of the request path: it takes and gives plain objects only."""
+
+_KERNEL_INCLUDES = ("checksum.pxd", "crc32c.h", "crc32c.pxd", "wire.pxd")
+"""What the kernel's modules are compiled from beside their own sources."""
+
 SWITCH = "BARNABAS_NATIVE"
 PACKAGE_DIR = os.path.dirname(os.path.abspath(__file__))
 
@@ -66,15 +77,27 @@ def source_of(module: str) -> str:
 
 @cache
 def is_native() -> bool:
-    """Whether the compiled form runs in this process; decided once, when the first of the modules is imported."""
-    return os.environ.get(SWITCH, "1") != "0" and all(map(_has_good_twin, MODULES))
+    """Whether the compiled request path runs in this process; decided once, when the first of its modules is imported."""
+    return _wanted() and all(map(_has_good_twin, MODULES))
 
 
-def _has_good_twin(module: str) -> bool:
+@cache
+def is_kernel_native() -> bool:
+    """Whether the compiled record kernel runs in this process; decided once, when the first of its modules is imported."""
+    return _wanted() and all(_has_good_twin(module, _KERNEL_INCLUDES) for module in KERNEL)
+
+
+def _wanted() -> bool:
+    return os.environ.get(SWITCH, "1") != "0"
+
+
+def _has_good_twin(module: str, includes: Sequence[str] = ()) -> bool:
     source = source_of(module)
     twin = source.removesuffix(SOURCE_SUFFIXES[0]) + EXTENSION_SUFFIXES[0]
+    sources = [source, *(os.path.join(os.path.dirname(source), name) for name in includes)]
     try:
-        return os.stat(twin).st_mtime >= os.stat(source).st_mtime or not _in_checkout()
+        built = os.stat(twin).st_mtime
+        return not _in_checkout() or built >= max(os.stat(path).st_mtime for path in sources)
     except OSError:
         return False
 
@@ -90,12 +113,16 @@ class _SourceFinder:
 
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        if name not in _NAMES or path is None or is_native():
+        runs_compiled = _FORMS.get(name)
+        if runs_compiled is None or path is None or runs_compiled():
             return None
         return FileFinder(next(iter(path)), (SourceFileLoader, SOURCE_SUFFIXES)).find_spec(name)
 
 
-_NAMES = frozenset(MODULES)
+_FORMS: dict[str, Callable[[], bool]] = {
+    **dict.fromkeys(MODULES, is_native),
+    **dict.fromkeys(KERNEL, is_kernel_native),
+}
 
 
 def install() -> None:

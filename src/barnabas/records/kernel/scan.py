@@ -1,0 +1,457 @@
+"""Walking over the batches of a segment file, chunk by chunk: what recovery and the rebuilding of an index need, at the speed of reading.
+
+Role: finds where the valid batches of a file end, and gathers on the way the entries of both indexes, the largest timestamp, new leader
+epochs, and the headers that the state of producers depends on. No Python object is made per batch; results are bytes in the layout of
+the file that they go to.
+Thread: one per scan; `feed` lets go of the GIL when compiled. Lock: none.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+
+try:
+    import cython
+except ImportError:
+    from barnabas.records.kernel import shadow as cython
+
+if cython.compiled:
+    from cython.cimports.barnabas.records.kernel.checksum import extend
+    from cython.cimports.barnabas.records.kernel.wire import (
+        int16_at,
+        int32_at,
+        int64_at,
+        put_bytes,
+        put_int16,
+        put_int32,
+        put_int64,
+        varint_at,
+    )
+else:
+    from barnabas.records.kernel.checksum import extend
+    from barnabas.records.kernel.wire import (
+        int16_at,
+        int32_at,
+        int64_at,
+        put_bytes,
+        put_int16,
+        put_int32,
+        put_int64,
+        varint_at,
+    )
+
+PRODUCER_ROW = struct.Struct(">qiibIhiqqqhiihi")
+"""A row of `take_producer_rows`: the thirteen fields of the header, and of a control batch the type of its marker (0 abort, 1 commit) and
+the epoch of the coordinator; of other batches, and of markers that cannot be read, -1 and -1."""
+EPOCH_ROW = struct.Struct(">iq")
+"""A row of `take_epochs`: a leader epoch larger than all before, and the base offset of its first batch."""
+
+FINE, CUT_OFF, NOT_A_BATCH, WRONG_OFFSET, WRONG_CHECKSUM = range(5)
+PROBLEMS = (
+    "",
+    "the file ends inside a batch",
+    "there is no batch of format 2",
+    "its offsets do not follow those before",
+    "its checksum is wrong",
+)
+"""Why a scan ended, by number."""
+
+BATCHES_OF_A_PRODUCER = 5
+"""How many of its last batches the state of a producer knows."""
+
+_FINE = cython.declare(cython.Py_ssize_t, FINE)
+_CUT_OFF = cython.declare(cython.Py_ssize_t, CUT_OFF)
+_NOT_A_BATCH = cython.declare(cython.Py_ssize_t, NOT_A_BATCH)
+_WRONG_OFFSET = cython.declare(cython.Py_ssize_t, WRONG_OFFSET)
+_WRONG_CHECKSUM = cython.declare(cython.Py_ssize_t, WRONG_CHECKSUM)
+_BATCHES_KEPT = cython.declare(cython.Py_ssize_t, BATCHES_OF_A_PRODUCER)
+_HEADER_SIZE = cython.declare(cython.Py_ssize_t, 61)
+_ROW_SIZE = cython.declare(cython.Py_ssize_t, 67)
+_EPOCH_SIZE = cython.declare(cython.Py_ssize_t, 12)
+_MAX_RELATIVE_OFFSET = cython.declare(cython.Py_ssize_t, 0x7FFF_FFFF)
+_LONGEST_MARKER = cython.declare(cython.Py_ssize_t, 4096)
+_ROOM = cython.declare(cython.Py_ssize_t, 4096)
+"""Rows of each kind that are gathered before `feed` must be interrupted."""
+_FIELDS = struct.Struct(">qiibIhi8xqq")
+
+
+@cython.cclass
+class BatchScan:
+    """A walk over one segment file.
+
+        scan = BatchScan(base_offset, file_size, check_from, index_interval)
+        while scan.wants_more:
+            scan.feed(read(scan.read_position, CHUNK))
+            ... scan.take_offset_entries() and the other three
+
+    Batches with a base offset of at least `check_from` are read whole and their checksums compared; of those before only headers are
+    looked at, and `read_position` jumps over their records. The walk ends at the end of the file or at the first bytes that are no valid
+    batch; `valid_size` and `next_offset` say where.
+    """
+
+    _base: cython.longlong
+    _limit: cython.longlong
+    _check_from: cython.longlong
+    _interval: cython.longlong
+    _position: cython.longlong
+    _valid: cython.longlong
+    _expected: cython.longlong
+    _epoch: cython.int
+    _problem: cython.int
+    _since_index: cython.longlong
+    _max_time: cython.longlong
+    _max_time_offset: cython.longlong
+    _last_time_entry: cython.longlong
+    # The batch that is being read: chunks may cut it.
+    _size: cython.longlong
+    _left: cython.longlong
+    _crc: cython.uint
+    _wanted_crc: cython.uint
+    _offset: cython.longlong
+    _delta: cython.int
+    _batch_epoch: cython.int
+    _attributes: cython.int
+    _time: cython.longlong
+    _producer: cython.longlong
+    # What was found and not yet taken: buffers, their memory, and how much of it is used.
+    _offset_buffer: bytearray
+    _time_buffer: bytearray
+    _row_buffer: bytearray
+    _epoch_buffer: bytearray
+    _offset_entries: cython.p_uchar
+    _time_entries: cython.p_uchar
+    _rows: cython.p_uchar
+    _epochs: cython.p_uchar
+    _offset_count: cython.Py_ssize_t
+    _time_count: cython.Py_ssize_t
+    _row_count: cython.Py_ssize_t
+    _epoch_count: cython.Py_ssize_t
+
+    def __init__(self, base_offset: int, file_size: int, check_from: int, index_interval: int, epoch: int = -1) -> None:
+        self._base = self._expected = self._max_time_offset = base_offset
+        self._limit = file_size
+        self._check_from = check_from
+        self._interval = index_interval
+        self._epoch = epoch
+        self._position = self._valid = self._since_index = self._left = 0
+        self._max_time = self._last_time_entry = -1
+        self._problem = _FINE
+        self._offset_entries = self._offset_buffer = bytearray(8 * _ROOM)
+        self._time_entries = self._time_buffer = bytearray(12 * _ROOM)
+        self._rows = self._row_buffer = bytearray(_ROW_SIZE * _ROOM)
+        self._epochs = self._epoch_buffer = bytearray(_EPOCH_SIZE * _ROOM)
+        self._offset_count = self._time_count = self._row_count = self._epoch_count = 0
+        self._check_end()
+
+    # Where the walk is.
+
+    @property
+    def wants_more(self) -> bool:
+        """Whether the walk goes on, with the bytes at `read_position`."""
+        return self._problem == _FINE and self._position < self._limit
+
+    @property
+    def read_position(self) -> int:
+        """Where in the file the next chunk must begin."""
+        return self._position
+
+    @property
+    def valid_size(self) -> int:
+        """Bytes of the file up to the end of the last valid batch."""
+        return self._valid
+
+    @property
+    def next_offset(self) -> int:
+        """The offset after the last valid batch."""
+        return self._expected
+
+    @property
+    def problem(self) -> int:
+        """Why the walk ended before the end of the file: a number of PROBLEMS, or FINE."""
+        return self._problem
+
+    @property
+    def max_time(self) -> tuple[int, int]:
+        """The largest timestamp of all batches (-1: none has one), and the last offset of the first batch that has it."""
+        return self._max_time, self._max_time_offset
+
+    @property
+    def last_time_entry(self) -> int:
+        """The timestamp of the last entry of the time index, -1 when there is none."""
+        return self._last_time_entry
+
+    @property
+    def bytes_since_index(self) -> int:
+        """Bytes of the batches from the last entry of the offset index on."""
+        return self._since_index
+
+    # What was found. Each call hands over what is new.
+
+    def take_offset_entries(self) -> bytes:
+        """Entries of the offset index, as in its file: relative last offset of a batch and its position."""
+        taken = bytes(self._offset_buffer[: 8 * self._offset_count])
+        self._offset_count = 0
+        return taken
+
+    def take_time_entries(self) -> bytes:
+        """Entries of the time index, as in its file: the largest timestamp so far and the relative last offset of its batch."""
+        taken = bytes(self._time_buffer[: 12 * self._time_count])
+        self._time_count = 0
+        return taken
+
+    def take_epochs(self) -> bytes:
+        """New leader epochs, as EPOCH_ROWs."""
+        taken = bytes(self._epoch_buffer[: _EPOCH_SIZE * self._epoch_count])
+        self._epoch_count = 0
+        return taken
+
+    def take_producer_rows(self) -> bytes:
+        """PRODUCER_ROWs, in the order of the log, of the batches that decide the state of producers.
+
+        Those are the batches with a producer id, without those whose producer has at least five later ones among the rows and that do
+        not begin a transaction: replaying what is left gives the same state.
+        """
+        used: cython.Py_ssize_t = _ROW_SIZE * self._row_count
+        rows = bytes(self._row_buffer[:used])
+        if self._left and used:
+            put_bytes(
+                self._rows, 0, self._rows, used, _ROW_SIZE
+            )  # of the batch that is being read; it does not count yet
+        self._row_count = 0
+        return _without_superseded(rows)
+
+    # The walk.
+
+    def feed(self, chunk: bytes) -> None:
+        """Go over some bytes of the file that begin at `read_position`. Ends early when there is no room for more results."""
+        data: cython.p_const_uchar = chunk
+        end: cython.Py_ssize_t = len(chunk)
+        at: cython.Py_ssize_t = 0
+        if not end and self._position < self._limit:
+            self._problem = _CUT_OFF  # the file is shorter than it was
+        with cython.nogil:
+            while self._problem == _FINE and at < end and self._has_room():
+                if not self._left and (end - at < _HEADER_SIZE or not self._begin(data, at, end)):
+                    break
+                at = self._go_on(data, at, end)
+        self._check_end()
+
+    @cython.cfunc
+    @cython.inline
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _has_room(self) -> cython.bint:
+        return self._offset_count < _ROOM and self._row_count < _ROOM and self._epoch_count < _ROOM
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _check_end(self) -> cython.void:
+        """A rest that is too short for a header ends the walk."""
+        if self._problem == _FINE and not self._left and 0 < self._limit - self._position < _HEADER_SIZE:
+            self._problem = _CUT_OFF
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _begin(self, data: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.bint:
+        """Read a header. False when the walk cannot go on: the header is bad, or more of the batch must be in the chunk."""
+        magic: cython.int
+        if cython.compiled:
+            self._offset = int64_at(data, at)
+            self._size = cython.cast(cython.longlong, int32_at(data, at + 8)) + 12
+            self._batch_epoch = int32_at(data, at + 12)
+            magic = data[at + 16]
+            self._wanted_crc = int32_at(data, at + 17)
+            self._attributes = int16_at(data, at + 21)
+            self._delta = int32_at(data, at + 23)
+            self._time = int64_at(data, at + 35)
+            self._producer = int64_at(data, at + 43)
+        else:
+            fields = _FIELDS.unpack_from(data, at)
+            self._offset, length, self._batch_epoch, magic, self._wanted_crc, self._attributes, self._delta = fields[:7]
+            self._size = length + 12
+            self._time, self._producer = fields[7:]
+        if magic != 2 or self._size < _HEADER_SIZE:
+            self._problem = _NOT_A_BATCH
+        elif self._size > self._limit - self._position:
+            self._problem = _CUT_OFF
+        elif (
+            self._delta < 0
+            or self._offset < self._expected
+            or self._offset - self._base > _MAX_RELATIVE_OFFSET - self._delta
+        ):
+            self._problem = _WRONG_OFFSET
+        elif self._producer >= 0 and not self._note_row(data, at, end):
+            return False
+        else:
+            self._left = self._size
+            self._crc = 0
+            return True
+        return False
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _note_row(self, data: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.bint:
+        """Write a producer's row behind the others; it counts once the batch is known to be valid. False: the marker is cut off."""
+        row: cython.Py_ssize_t = self._row_count * _ROW_SIZE
+        put_bytes(self._rows, row, data, at, _HEADER_SIZE)
+        put_int16(self._rows, row + _HEADER_SIZE, -1)
+        put_int32(self._rows, row + _HEADER_SIZE + 2, -1)
+        if not self._attributes & 0x20 or self._size > _LONGEST_MARKER:
+            return True
+        if self._size > end - at:
+            return False
+        _put_marker(self._rows, row + _HEADER_SIZE, data, at + _HEADER_SIZE, at + self._size)
+        return True
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _go_on(self, data: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """Read on in a batch that was begun: to its end, or to the end of the chunk. The position after what was read."""
+        step: cython.longlong = self._left
+        if self._offset >= self._check_from:
+            if step > end - at:
+                step = end - at
+            start: cython.Py_ssize_t = at + 21 if self._left == self._size else at
+            self._crc = extend(self._crc, data, start, at + step)
+        self._left -= step
+        self._position += step
+        if not self._left:
+            if self._offset >= self._check_from and self._crc != self._wanted_crc:
+                self._problem = _WRONG_CHECKSUM
+            else:
+                self._accept()
+        return at + step if step < end - at else end
+
+    @cython.cfunc
+    @cython.inline
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _accept(self) -> cython.void:
+        """The batch is valid: note it, as an append does."""
+        last: cython.longlong = self._offset + self._delta
+        if self._time > self._max_time:
+            self._max_time = self._time
+            self._max_time_offset = last
+        if self._since_index > self._interval:
+            self._add_entries(last, self._position - self._size)
+        self._since_index += self._size
+        if self._producer >= 0:
+            self._row_count += 1
+        if self._batch_epoch > self._epoch:
+            self._epoch = self._batch_epoch
+            put_int32(self._epochs, self._epoch_count * _EPOCH_SIZE, self._epoch)
+            put_int64(self._epochs, self._epoch_count * _EPOCH_SIZE + 4, self._offset)
+            self._epoch_count += 1
+        self._expected = last + 1
+        self._valid = self._position
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _add_entries(self, last: cython.longlong, position: cython.longlong) -> cython.void:
+        put_int32(self._offset_entries, self._offset_count * 8, last - self._base)
+        put_int32(self._offset_entries, self._offset_count * 8 + 4, position)
+        self._offset_count += 1
+        self._since_index = 0
+        if self._max_time > self._last_time_entry:
+            self._last_time_entry = self._max_time
+            put_int64(self._time_entries, self._time_count * 12, self._max_time)
+            put_int32(self._time_entries, self._time_count * 12 + 8, self._max_time_offset - self._base)
+            self._time_count += 1
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _put_marker(
+    rows: cython.p_uchar,
+    row: cython.Py_ssize_t,
+    data: cython.p_const_uchar,
+    at: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+) -> cython.void:
+    """Type and coordinator epoch of a control batch, whose one record has key (version, type) and value (version, epoch), all int16
+    but the epoch. What does not fit leaves the row as it is."""
+    size: cython.longlong
+    after: cython.Py_ssize_t
+    size, after = varint_at(data, at, end)
+    if after < 0 or after >= end or size > end - after:
+        return
+    size, after = varint_at(data, after + 1, end)
+    if after >= 0:
+        size, after = varint_at(data, after, end)
+    if after >= 0:
+        size, after = varint_at(data, after, end)
+    if after < 0 or size < 4 or size > end - after:
+        return
+    kind: cython.int = int16_at(data, after + 2)
+    size, after = varint_at(data, after + size, end)
+    if after < 0 or size < 6 or size > end - after:
+        return
+    put_int16(rows, row, kind)
+    put_int32(rows, row + 2, int32_at(data, after + 2))
+
+
+def _without_superseded(rows: bytes) -> bytes:
+    """The rows that decide the state of producers, see `take_producer_rows`."""
+    count: cython.Py_ssize_t = len(rows) // _ROW_SIZE
+    if count <= _BATCHES_KEPT:
+        return rows
+    slots: cython.Py_ssize_t = 16
+    while slots < 2 * count:
+        slots *= 2
+    kept = bytearray(count)
+    _mark_kept(rows, kept, array("q", [-1]) * slots, array("q", bytes(8 * slots)), array("q", [-1]) * slots)
+    result = bytearray(len(rows))
+    end: cython.Py_ssize_t = 0
+    row: cython.Py_ssize_t
+    for row in range(count):
+        if kept[row]:
+            put_bytes(result, end, rows, row * _ROW_SIZE, _ROW_SIZE)
+            end += _ROW_SIZE
+    return bytes(result[:end])
+
+
+@cython.cfunc
+def _mark_kept(
+    rows: bytes,
+    kept: bytearray,
+    producers: cython.longlong[::1],
+    later: cython.longlong[::1],
+    openers: cython.longlong[::1],
+) -> cython.void:
+    """Mark control batches, the last five others of each producer, and the first of each transaction.
+
+    From the last row to the first, with a hash table from producer to: how many of its rows were kept, and the row that begins a
+    transaction if the row before it, which is still to come, is a control batch or not there.
+    """
+    data: cython.p_const_uchar = rows
+    keep: cython.p_uchar = kept
+    mask: cython.Py_ssize_t = len(producers) - 1
+    row: cython.Py_ssize_t = len(kept)
+    while row > 0:
+        row -= 1
+        attributes: cython.int = int16_at(data, row * _ROW_SIZE + 21)
+        producer: cython.longlong = int64_at(data, row * _ROW_SIZE + 43)
+        slot: cython.Py_ssize_t = producer & mask
+        while producers[slot] != -1 and producers[slot] != producer:
+            slot = (slot + 1) & mask
+        producers[slot] = producer
+        if attributes & 0x20:
+            keep[row] = 1
+            if openers[slot] >= 0:
+                keep[openers[slot]] = 1
+            openers[slot] = -1
+        elif later[slot] < _BATCHES_KEPT:
+            later[slot] += 1
+            keep[row] = 1
+        elif attributes & 0x10:
+            openers[slot] = row
+    for slot in range(mask + 1):
+        if openers[slot] >= 0:
+            keep[openers[slot]] = 1
