@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from tests.records.kernel.forms import COMPILED, load
 ASK = "import barnabas.records.kernel.scan as s, barnabas.native as n; print(n.is_kernel_native(), s.__file__)"
 WITHOUT_CYTHON = """
 import sys
+from importlib.machinery import EXTENSION_SUFFIXES
 sys.modules["cython"] = None
 from barnabas.records.kernel import checksum, record_layout, scan
 assert checksum.crc32c(b"123456789", 0, 9) == 0xE3069283
@@ -61,7 +63,7 @@ def test_every_module_of_the_kernel_is_listed_or_plain_on_purpose() -> None:
 def test_a_newer_include_turns_the_compiled_form_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = tmp_path / "scan.py"
     monkeypatch.setattr(native, "source_of", lambda _: str(module))
-    twin = tmp_path / f"scan{native.EXTENSION_SUFFIXES[0]}"
+    twin = tmp_path / f"scan{EXTENSION_SUFFIXES[0]}"
     for path, time in ((module, 1000), (tmp_path / "wire.pxd", 1000), (twin, 1001)):
         path.touch()
         os.utime(path, (time, time))
