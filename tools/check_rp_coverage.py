@@ -1,7 +1,7 @@
-"""Every line of the request-path specification (RP-1 to RP-42) is named by a test or excused in SKIPPED.md.
+"""Every line of the specifications (request path RP-1 to RP-42, producer path PP-1 to PP-39) is named by a test or excused in SKIPPED.md.
 
-Role: part of `make check`; without `--check` it also writes docs/reference/request-path-coverage.md, with it the page must
-be up to date. A test names a line in its own name, its docstring, or a comment: `RP-12`, `RP-12, RP-13` or `rp_12`.
+Role: part of `make check`; without `--check` it also writes the pages `docs/reference/*-coverage.md`, with it they must be up to date.
+A test names a line in its own name, its docstring, or a comment: `RP-12`, `RP-12, PP-13` or `rp_12`.
 """
 
 from __future__ import annotations
@@ -10,20 +10,40 @@ import ast
 import re
 import sys
 from collections import defaultdict
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "reference" / "request-path-coverage.md"
-LINES = range(1, 43)
-MENTION = re.compile(r"\bRP-(\d+)\b|_rp_?(\d+)(?=_|\b)", re.IGNORECASE)
+MENTION = re.compile(r"\b(RP|PP)-(\d+)\b|_(rp|pp)_?(\d+)(?=_|\b)", re.IGNORECASE)
 MAX_SHOWN = 6
 ABOUT_TOOLS = "tests/tools/"  # tests of this very file: the lines that they name are examples
 
-Coverage = dict[int, list[str]]
+Line = tuple[str, int]  # ("RP", 12)
+Coverage = dict[Line, list[str]]
 
 
-def mentions(text: str) -> set[int]:
-    return {int(a or b) for a, b in MENTION.findall(text)}
+@dataclass(frozen=True, slots=True)
+class Specification:
+    """One specification with numbered lines."""
+
+    prefix: str
+    title: str
+    count: int
+
+    @property
+    def lines(self) -> list[Line]:
+        return [(self.prefix, number) for number in range(1, self.count + 1)]
+
+    @property
+    def page(self) -> Path:
+        return ROOT / "docs" / "reference" / f"{self.title.replace(' ', '-')}-coverage.md"
+
+
+SPECIFICATIONS = (Specification("RP", "request path", 42), Specification("PP", "producer path", 39))
+
+
+def mentions(text: str) -> set[Line]:
+    return {((a or c).upper(), int(b or d)) for a, b, c, d in MENTION.findall(text)}
 
 
 def tests_of(path: Path) -> list[tuple[str, str]]:
@@ -54,50 +74,60 @@ def covered_lines() -> Coverage:
     return coverage
 
 
-def skipped_lines() -> dict[int, str]:
+def skipped_lines() -> dict[Line, str]:
     """The reasons in SKIPPED.md: table rows `| RP-n | not tested: why |`. Other rows name parts of a line, and excuse nothing."""
-    reasons: dict[int, str] = {}
+    reasons: dict[Line, str] = {}
     path = ROOT / "SKIPPED.md"
     for row in path.read_text().splitlines() if path.exists() else []:
-        match = re.match(r"^\| RP-(\d+) \| not tested: (.+?) \|", row)
+        match = re.match(r"^\| (.+?) \| not tested: (.+?) \|", row)
         if match:
-            reasons[int(match.group(1))] = match.group(2)
+            reasons.update(dict.fromkeys(mentions(match.group(1)), match.group(2)))
     return reasons
 
 
-def page(coverage: Coverage, skipped: dict[int, str]) -> str:
+def page(specification: Specification, coverage: Coverage, skipped: dict[Line, str]) -> str:
     rows = [
-        "# Which test proves which line of the request path",
+        f"# Which test proves which line of the {specification.title}",
         "",
         "Written by `make reference` from the tests; do not edit.",
         "",
         "| line | tests | for example |",
         "|---|---|---|",
     ]
-    for line in LINES:
+    for line in specification.lines:
         tests = coverage.get(line, [])
         shown = "<br>".join(f"`{test.removeprefix('tests/')}`" for test in tests[:MAX_SHOWN])
-        reason = f"left out: {skipped[line]}" if line in skipped else ""
-        rows.append(f"| RP-{line} | {len(tests)} | {'<br>'.join(part for part in (shown, reason) if part)} |")
+        reason = f"left out: {skipped[line]}" if line in skipped and not tests else ""
+        rows.append(f"| {name_of(line)} | {len(tests)} | {shown or reason} |")
     return "\n".join(rows) + "\n"
+
+
+def name_of(line: Line) -> str:
+    return f"{line[0]}-{line[1]}"
+
+
+def examine(specification: Specification, coverage: Coverage, skipped: dict[Line, str], check: bool) -> bool:
+    """Write or compare the page of one specification, and say what is missing; True when all is well."""
+    missing = [line for line in specification.lines if not coverage.get(line) and line not in skipped]
+    text = page(specification, coverage, skipped)
+    path = specification.page
+    if not check:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    stale = not path.exists() or path.read_text() != text
+    if missing:
+        print("named by no test and not in SKIPPED.md: " + ", ".join(map(name_of, missing)))
+    if stale:
+        print(f"{path.relative_to(ROOT)} is stale: run `make reference`")
+    print(f"{specification.title}: {specification.count - len(missing)} of {specification.count} lines accounted for")
+    return not missing and not stale
 
 
 def main() -> int:
     coverage, skipped = covered_lines(), skipped_lines()
-    missing = [line for line in LINES if not coverage.get(line) and line not in skipped]
-    text = page(coverage, skipped)
-    check, stale = "--check" in sys.argv[1:], False
-    if check:
-        stale = not PAGE.exists() or PAGE.read_text() != text
-    else:
-        PAGE.parent.mkdir(parents=True, exist_ok=True)
-        PAGE.write_text(text)
-    if missing:
-        print("named by no test and not in SKIPPED.md: " + ", ".join(f"RP-{line}" for line in missing))
-    if stale:
-        print(f"{PAGE.relative_to(ROOT)} is stale: run `make reference`")
-    print(f"request path: {len(LINES) - len(missing)} of {len(LINES)} lines accounted for")
-    return 1 if check and (missing or stale) else 0
+    check = "--check" in sys.argv[1:]
+    well = [examine(specification, coverage, skipped, check) for specification in SPECIFICATIONS]
+    return 1 if check and not all(well) else 0
 
 
 if __name__ == "__main__":

@@ -12,33 +12,40 @@ from tools import check_rp_coverage as coverage
 @pytest.fixture
 def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(coverage, "ROOT", tmp_path)
-    monkeypatch.setattr(coverage, "PAGE", tmp_path / "page.md")
     (tmp_path / "tests").mkdir()
     return tmp_path
 
 
 @pytest.mark.parametrize(
     ("text", "found"),
-    [("RP-12", {12}), ("RP-1, RP-42", {1, 42}), ("def test_x_rp_7_y", {7}), ("rp12x, PP-3, XRP-5", set())],
+    [
+        ("RP-12", {("RP", 12)}),
+        ("RP-1, PP-39", {("RP", 1), ("PP", 39)}),
+        ("def test_x_rp_7_y", {("RP", 7)}),
+        ("rp12x, QP-3, XRP-5", set()),
+    ],
 )
-def test_lines_are_found_in_names_docstrings_and_comments(text: str, found: set[int]) -> None:
+def test_lines_are_found_in_names_docstrings_and_comments(text: str, found: set[coverage.Line]) -> None:
     assert coverage.mentions(text) == found
 
 
 def test_only_tests_count_not_what_stands_around_them(tree: Path) -> None:
     source = (
         '"""RP-1"""\n# RP-2\ndef helper():\n    "RP-3"\ndef test_a():\n    "RP-4"\n'
-        'class TestB:\n    def test_c(self):\n        "RP-5"\n'
+        'class TestB:\n    def test_c(self):\n        "PP-5"\n'
     )
     (tree / "tests" / "test_x.py").write_text(source)
-    assert dict(coverage.covered_lines()) == {4: ["tests/test_x.py::test_a"], 5: ["tests/test_x.py::TestB::test_c"]}
+    assert dict(coverage.covered_lines()) == {
+        ("RP", 4): ["tests/test_x.py::test_a"],
+        ("PP", 5): ["tests/test_x.py::TestB::test_c"],
+    }
 
 
 def test_a_line_is_excused_only_by_an_explicit_row(tree: Path) -> None:
     (tree / "SKIPPED.md").write_text(
-        "| RP-8 | not tested: no such disk here | later |\n| RP-9 | a part is missing | later |\n"
+        "| RP-8, PP-1 | not tested: no such disk here | later |\n| RP-9 | a part is missing | later |\n"
     )
-    assert coverage.skipped_lines() == {8: "no such disk here"}
+    assert coverage.skipped_lines() == {("RP", 8): "no such disk here", ("PP", 1): "no such disk here"}
 
 
 def test_a_missing_line_and_a_stale_page_fail(
@@ -50,5 +57,6 @@ def test_a_missing_line_and_a_stale_page_fail(
     )
     assert coverage.main() == 1
     output = capsys.readouterr().out
-    assert "RP-42" in output
+    assert "RP-42\n" in output
+    assert "PP-1, PP-2" in output
     assert "stale" in output
