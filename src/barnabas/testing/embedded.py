@@ -21,6 +21,7 @@ from barnabas.broker.catalog import NewTopic
 from barnabas.broker.memory_directory import MemoryDirectory
 from barnabas.broker.server import BrokerServer
 from barnabas.broker.settings import broker_config
+from barnabas.clock import Clock
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError
 from barnabas.testing.records import Record, read_records
 
@@ -33,7 +34,10 @@ DEFAULTS = {"barnabas.metrics.listener": ""}
 
 
 class EmbeddedBroker:
-    """A broker for tests. Without `data_dir` its data is in memory (tmpfs where the system has it) and gone afterwards."""
+    """A broker for tests. Without `data_dir` its data is in memory (tmpfs where the system has it) and gone afterwards.
+
+    With `clock` (barnabas.clock) a test chooses the time of day that the broker sees; deadlines need one whose monotonic time goes on.
+    """
 
     def __init__(
         self,
@@ -41,11 +45,13 @@ class EmbeddedBroker:
         config: Mapping[str, object] | None = None,
         data_dir: str | Path | None = None,
         port: int = 0,
+        clock: Clock | None = None,
     ) -> None:
         self._topics = dict(topics or {})
         self._config = dict(config or {})
         self._data_dir = data_dir
         self._port = port
+        self._clock = clock
         self._names = itertools.count(1)
         self._resources = contextlib.ExitStack()
         self._server: BrokerServer | None = None
@@ -64,7 +70,7 @@ class EmbeddedBroker:
                 **self._config,
                 "log.dirs": str(data_dir),
             }
-            server = BrokerServer(broker_config(given))
+            server = BrokerServer(broker_config(given), self._clock)
             server.start()
             resources.callback(server.shutdown, SHUTDOWN_SECONDS)
             self._create_missing(server)

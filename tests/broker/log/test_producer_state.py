@@ -103,8 +103,15 @@ def test_a_silent_producer_is_forgotten_after_its_time(store: Store) -> None:
 
 def test_old_records_do_not_make_an_old_producer(store: Store) -> None:
     store.log.append(Batch(timestamp=1000, producer_id=1, producer_epoch=0, base_sequence=0).build())
-    store.log.expire_producers(store.clock.wall_ms(), 86_400_000)
+    store.log.expire_producers(86_400_000)
     assert store.log.producer_count == 1
+
+
+def test_a_clock_that_is_set_forward_makes_no_producer_old(store: Store) -> None:
+    store.log.append(sequenced(1, 0, 0))
+    store.clock.jump_wall(2 * 86_400)
+    store.manager.housekeeper.apply_retention()
+    assert store.log.append(sequenced(1, 0, 0)).duplicate
 
 
 @pytest.mark.parametrize("stop", ["clean", "crash"])

@@ -22,7 +22,7 @@ from barnabas.broker.log.partition_log import PartitionLog
 from barnabas.broker.log.results import AbortedTransaction, AppendOrigin, IsolationLevel, TimestampOffset
 from barnabas.errors import ErrorCode, KafkaError
 from tests.broker.log.stores import Store, headers_of, read_all
-from tests.records.batches import NOW_MS, Batch, batch, end_marker, sequenced, transactional
+from tests.records.batches import Batch, batch, end_marker, sequenced, transactional
 
 COORDINATOR = AppendOrigin.COORDINATOR
 COMMITTED = IsolationLevel.READ_COMMITTED
@@ -177,10 +177,12 @@ def test_an_open_transaction_takes_only_transactional_batches(store: Store) -> N
 def test_a_producer_with_an_open_transaction_does_not_expire(store: Store) -> None:
     write(store, 1, 0)
     store.log.append(sequenced(2, 0, 0))
-    assert store.log.expire_producers(NOW_MS + 10_000, 5_000) == 1
+    store.clock.advance(10)
+    assert store.log.expire_producers(5_000) == 1
     assert store.log.last_stable_offset == 0
     end(store, 1, commit=True)
-    assert store.log.expire_producers(NOW_MS + 10_000, 5_000) == 1
+    store.clock.advance(10)
+    assert store.log.expire_producers(5_000) == 1
     assert store.log.producer_count == 0
 
 
@@ -228,7 +230,8 @@ def test_the_lowest_sequence_that_waits_is_written_first(store: Store) -> None:
 
 def test_a_verification_that_nobody_finished_is_forgotten(store: Store) -> None:
     guard = store.log.begin_verification(1, 0, 0)
-    store.log.expire_producers(NOW_MS + 5_000, 5_000)
+    store.clock.advance(5)
+    store.log.expire_producers(5_000)
     assert store.log.begin_verification(1, 0, 0) is not guard
 
 

@@ -104,7 +104,7 @@ class Housekeeper(ServerThread):
         for each in self._logs():
             if each.available:
                 dropped += each.apply_retention(now_ms)
-                each.expire_producers(now_ms, self._settings.producer_id_expiration_ms)
+                each.expire_producers(self._settings.producer_id_expiration_ms)
         return dropped
 
     def on_stop(self) -> None:

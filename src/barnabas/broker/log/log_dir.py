@@ -47,6 +47,10 @@ class LogDir:
         self._lock_file: OpenFile | None = None
         self._files_lock = threading.Lock()
 
+    def monotonic_ms(self) -> int:
+        """For what is forgotten after a time, such as producers: the wall clock may jump."""
+        return self.clock.monotonic_ns() // 1_000_000
+
     # Start and stop.
 
     def lock(self) -> None:

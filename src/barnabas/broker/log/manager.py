@@ -142,7 +142,13 @@ class LogManager:
             spec = self._wanted(path, key, partitions)
             if spec is not None:
                 request = LoadRequest(
-                    path, name, spec.config, points.get(key, 0), starts.get(key, 0), clean, self._clock.wall_ms()
+                    path,
+                    name,
+                    spec.config,
+                    points.get(key, 0),
+                    starts.get(key, 0),
+                    clean,
+                    self._clock.monotonic_ns() // 1_000_000,
                 )
                 self._add(
                     PartitionLog(key, spec.topic_id, load_log(self._files, request), spec.config, directory), directory
@@ -200,7 +206,7 @@ class LogManager:
         checkpoints.write_partition_metadata(self._files, path, topic_id)
         epochs = os.path.join(path, checkpoints.LEADER_EPOCH_FILE)
         self._files.write_file(epochs, checkpoints.encode_epochs([(0, 0)]), sync=False)
-        request = LoadRequest(path, name, config, 0, 0, False, self._clock.wall_ms())
+        request = LoadRequest(path, name, config, 0, 0, False, self._clock.monotonic_ns() // 1_000_000)
         return self._add(PartitionLog(key, topic_id, load_log(self._files, request), config, directory), directory)
 
     def _add(self, created: PartitionLog, directory: LogDir) -> PartitionLog:

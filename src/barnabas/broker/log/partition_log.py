@@ -279,7 +279,7 @@ class PartitionLog:
             segment.add_index_entries(last, position)
         segment.bytes_since_index += size
         if producer_id >= 0:
-            self._producers.update(_header(header), first, now, marker)
+            self._producers.update(_header(header), first, self._dir.monotonic_ms(), marker)
         segment.size = position + size
         self._tail = (last + 1, segment, position + size)
         return AppendResult(first, last, -1 if self._plain_time or not attributes & 8 else max_time, self._start)
@@ -309,7 +309,7 @@ class PartitionLog:
     def begin_verification(self, producer_id: int, epoch: int, sequence: int) -> VerificationGuard:
         """The guard for a client's transactional write; to be taken before the coordinator is asked about the transaction."""
         with self._lock:
-            return self._producers.begin_verification(producer_id, epoch, sequence, self._wall_ms())
+            return self._producers.begin_verification(producer_id, epoch, sequence, self._dir.monotonic_ms())
 
     def _prepare(self, size: int, last: int, max_time: int, leader_epoch: int, now: int) -> tuple[Segment, int]:
         """The slow way to the segment of the next batch: after a start, for the first batch of a segment, and for a roll."""
@@ -436,7 +436,7 @@ class PartitionLog:
 
     def _repair_transactions(self) -> None:
         with self._lock:
-            transactions.repair(self._files, self.segments, self._wall_ms())
+            transactions.repair(self._files, self.segments, self._dir.monotonic_ms())
 
     # Durability (RP-41).
 
@@ -529,9 +529,9 @@ class PartitionLog:
             self._reader.publish(segments[count:])
         return segments[:count]
 
-    def expire_producers(self, now_ms: int, expiration_ms: int) -> int:
+    def expire_producers(self, expiration_ms: int) -> int:
         with self._lock:
-            return self._producers.expire(now_ms, expiration_ms)
+            return self._producers.expire(self._dir.monotonic_ms(), expiration_ms)
 
     # The end.
 

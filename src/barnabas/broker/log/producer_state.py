@@ -229,8 +229,8 @@ class ProducerStates:
     def expire(self, now_ms: int, expiration_ms: int) -> int:
         """Forget producers that have not written for long (producer.id.expiration.ms); how many.
 
-        Counted from when the broker saw them, not from their records' time as in Kafka: a producer that writes old records is not
-        an old producer.
+        Counted from when the broker saw them, by the monotonic clock, not from their records' time as in Kafka: a producer that writes
+        old records is not an old producer, and a clock that is set forward by a day does not let retries through twice.
         """
         old = [
             producer_id
