@@ -20,6 +20,7 @@ from barnabas.broker.dynamic_config import DynamicBrokerConfig
 from barnabas.broker.fetch_sessions import FetchSessionCache
 from barnabas.broker.listeners import advertised, join_address, parse_listeners
 from barnabas.broker.log.config import LogConfig, LogManagerSettings
+from barnabas.broker.log.files import FileSystem
 from barnabas.broker.log.manager import LogManager
 from barnabas.broker.metrics_registration import register_broker_metrics
 from barnabas.broker.network.socket_server import SocketServer
@@ -52,8 +53,10 @@ FATAL_EXIT_CODE = 1
 class BrokerServer:
     """One broker. `start()` returns when it serves; `shutdown()` when everything is flushed and closed."""
 
-    def __init__(self, config: Config, clock: Clock | None = None) -> None:
+    def __init__(self, config: Config, clock: Clock | None = None, files: FileSystem | None = None) -> None:
+        """`files`: the file system under the logs, for tests of broken disks; by default the operating system's."""
         self.config = config
+        self._files = files or FileSystem()
         self.clock: Clock = clock or SystemClock()
         self.registry = Registry()
         self.state = NOT_RUNNING
@@ -102,7 +105,7 @@ class BrokerServer:
         config, clock = self.config, self.clock
         logs, catalog = self._open_storage()
         purgatories = [Purgatory(name, self._timer) for name in ("Produce", "Fetch", "DeleteRecords")]
-        topics = Topics(config, catalog, logs, purgatories)
+        topics = Topics(config, catalog, logs, purgatories, self._files)
         topic_metrics = TopicMetrics()
         topics.on_delete(lambda topic: topic_metrics.remove(topic.name))
         quotas = ClientQuotas(clock, config["quota.window.num"], config["quota.window.size.seconds"])
@@ -142,9 +145,10 @@ class BrokerServer:
             retention_check_interval_ms=config["log.retention.check.interval.ms"],
             producer_id_expiration_ms=config["producer.id.expiration.ms"],
         )
-        logs = LogManager(settings, self.clock, on_fatal=self.on_fatal)
+        logs = LogManager(settings, self.clock, self._files, self.on_fatal)
         logs.lock_directories()
         self._on_close("log", logs.shutdown)
+        # As Kafka's metadata.log.dir, the first directory must work: the catalog is there, and nowhere else.
         catalog = Catalog.open(Path(directories[0]) / CATALOG_FILE_NAME, self.clock, config["cluster.id"])
         self._on_close("catalog", lambda _: catalog.close())
         return logs, catalog

@@ -10,7 +10,7 @@ import logging
 import os
 import re
 import uuid
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from barnabas.broker.log import checkpoints
@@ -42,15 +42,14 @@ class PartitionDirectory:
         files.rename(self.path, os.path.join(parent, f"{name[:_LONGEST_KEPT]}.{uuid.uuid4().hex}-delete"))
 
 
-def scan(files: FileSystem, log_dirs: Iterable[str], known: Collection[str]) -> Iterator[PartitionDirectory]:
-    """The partition directories of topics that are not in `known`. Raises OSError when a log directory cannot be read."""
-    for log_dir in log_dirs:
-        if not files.exists(log_dir):
+def scan(files: FileSystem, log_dir: str, known: Collection[str]) -> Iterator[PartitionDirectory]:
+    """The partition directories of topics that are not in `known`. Raises OSError when the log directory cannot be read."""
+    if not files.exists(log_dir):
+        return
+    for name in sorted(files.list_directory(log_dir)):
+        match = _PARTITION_NAME.match(name)
+        if match is None or match["topic"] in known:
             continue
-        for name in sorted(files.list_directory(log_dir)):
-            match = _PARTITION_NAME.match(name)
-            if match is None or match["topic"] in known:
-                continue
-            path = os.path.join(log_dir, name)
-            if files.is_directory(path):
-                yield PartitionDirectory(path, match["topic"], int(match["partition"]))
+        path = os.path.join(log_dir, name)
+        if files.is_directory(path):
+            yield PartitionDirectory(path, match["topic"], int(match["partition"]))

@@ -242,11 +242,7 @@ class Topics:
         directory: they are adopted, because the other choice would be to lose somebody's data.
         """
         with self._lock:
-            try:
-                self._settle_directories()
-            except OSError as error:
-                # The logs are loaded next and report a directory that cannot be read by its name.
-                log.warning("Catalog and log directories could not be compared: %s", error)
+            self._settle_directories()
             return {
                 (topic.name, partition): PartitionSpec(topic.topic_id, self._log_config(topic.configs))
                 for topic in self._catalog.snapshot.topics.values()
@@ -255,23 +251,52 @@ class Topics:
 
     def _settle_directories(self) -> None:
         deleted = self._catalog.deleted_topics()
+        left: set[str] = set()
+        unknown: dict[str, list[PartitionDirectory]] = {}
+        for log_dir in self._logs.usable_dirs():
+            try:
+                self._settle(log_dir.path, deleted, left, unknown)
+            except OSError as error:
+                # The logs are loaded next and take a directory that cannot be read out of service.
+                log.warning("%s could not be compared with the catalog: %s", log_dir.path, error)
+                left.update(deleted.values())
+        self._forget({topic_id for topic_id, name in deleted.items() if name not in left})
+        self._adopt(unknown)
+
+    def _forget(self, gone: set[uuid.UUID]) -> None:
+        """An id is forgotten by a start that read every directory, saw no log of it, and knows that to be on the disk: neither a
+        rename that is lost in a power cut nor a disk that was away for a while brings anything back."""
+        log_dirs = self._logs.usable_dirs()
+        if not gone or len(log_dirs) < len(self._logs.settings.log_dirs):
+            return
+        try:
+            for log_dir in log_dirs:
+                log_dir.sync_names()
+        except OSError as error:
+            log.warning("Deleted topics are remembered until the next start: %s", error)
+        else:
+            self._catalog.forget_deleted(gone)
+
+    def _settle(
+        self,
+        log_dir: str,
+        deleted: Mapping[uuid.UUID, str],
+        left: set[str],
+        unknown: dict[str, list[PartitionDirectory]],
+    ) -> None:
+        """One directory: mark what is left of deleted topics, gather what the catalog has never heard of."""
         # Directories of live topics need no look inside, unless a deleted topic had the same name.
         known = self._catalog.snapshot.topics.keys() - set(deleted.values())
-        found: set[uuid.UUID] = set()
-        unknown: dict[str, list[PartitionDirectory]] = {}
-        for directory in scan(self._files, self._logs.settings.log_dirs, known):
+        for directory in scan(self._files, log_dir, known):
             topic_id = directory.topic_id(self._files)
-            if topic_id is None:
-                continue  # not a log of ours, or one whose making was interrupted: the logs decide
-            if topic_id in deleted:
-                found.add(topic_id)
+            lost_id = topic_id is None and directory.topic in deleted.values()
+            if topic_id in deleted or lost_id:
+                # Without an id it is of the deleted topic, or of a new one of that name whose first flush never came: a power
+                # cut took the id, and with it went nothing that was ever called durable.
+                left.add(directory.topic)
                 directory.mark_deleted(self._files)
-            elif directory.topic not in self._catalog.snapshot.topics:
+            elif topic_id is not None and directory.topic not in self._catalog.snapshot.topics:
                 unknown.setdefault(directory.topic, []).append(directory)
-        # An id is forgotten only by a start that saw no log of it: a rename lost in a power cut brings nothing back.
-        if deleted.keys() - found:
-            self._catalog.forget_deleted(deleted.keys() - found)
-        self._adopt(unknown)
 
     def _adopt(self, unknown: Mapping[str, Sequence[PartitionDirectory]]) -> None:
         adopted = [new for name, directories in unknown.items() if (new := self._adopted(name, directories))]

@@ -139,11 +139,13 @@ def test_a_compacted_log_is_not_shortened(store: Store) -> None:
 
 
 def test_tasks_run_when_they_are_due(store: Store) -> None:
-    store.log.flush()
     checkpoint = store.path / "recovery-point-offset-checkpoint"
+    store.manager.housekeeper.run_due()
+    assert checkpoint.read_text() == "0\n1\nt 0 0\n", "a new log is noted at once"
+    store.log.flush()
     store.clock.advance(59)
     store.manager.housekeeper.run_due()
-    assert not checkpoint.exists()
+    assert checkpoint.read_text() == "0\n1\nt 0 0\n"
     store.clock.advance(1)
     store.manager.housekeeper.run_due()
     assert checkpoint.read_text() == "0\n1\nt 0 20\n"

@@ -95,15 +95,21 @@ def write_partition_metadata(files: FileSystem, directory: str, topic_id: uuid.U
     files.write_file(os.path.join(directory, PARTITION_METADATA_FILE), text.encode(), sync=False)
 
 
+def sync_partition_metadata(files: FileSystem, directory: str) -> None:
+    """Before the first record is called durable, the topic that it belongs to is."""
+    with files.open(os.path.join(directory, PARTITION_METADATA_FILE), create=True) as file:
+        files.sync(file.fileno())
+
+
 def read_partition_metadata(files: FileSystem, directory: str) -> uuid.UUID | None:
-    """The id of the topic that a directory belongs to, or None."""
+    """The id of the topic that a directory belongs to; None when there is none or it is damaged. OSError when it cannot be read."""
     try:
         text = files.read_file(os.path.join(directory, PARTITION_METADATA_FILE)).decode()
         for line in text.splitlines():
             name, _, value = line.partition(":")
             if name == "topic_id":
                 return decode_topic_id(value.strip())
-    except (OSError, ValueError):
+    except (FileNotFoundError, ValueError):
         pass
     return None
 

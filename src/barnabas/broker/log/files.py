@@ -7,11 +7,23 @@ Thread: any; the calls themselves are safe, who may write a file is decided by t
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 from collections.abc import Sequence
 
 from barnabas.records.batch import Buffer
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+class SyncFailed(OSError):
+    """A flush to the disk failed, for whatever reason: what was written since the one before may be lost, and no second flush says so."""
+
+
+def disk_is_full(error: OSError) -> bool:
+    """Whether a write found no room, which may change; every other failure, and every failed flush, means that the disk is broken."""
+    return error.errno in _FULL and not isinstance(error, SyncFailed)
 
 
 class OpenFile:
@@ -78,19 +90,35 @@ class FileSystem:
         return os.fstat(fd).st_size
 
     def sync(self, fd: int) -> None:
-        """Data, and the metadata that reading the data needs, to the disk."""
-        os.fdatasync(fd)
+        """Data, and the metadata that reading the data needs, to the disk; SyncFailed when it may not be there."""
+        try:
+            os.fdatasync(fd)
+        except OSError as error:
+            raise SyncFailed(error.errno, error.strerror) from error
 
     # Names.
 
     def make_directory(self, path: str) -> None:
         os.makedirs(path, exist_ok=True)
 
+    def make_durable_directory(self, path: str) -> None:
+        """Make a directory with all above it, so that a power cut cannot take away the place where synced files are."""
+        missing = []
+        while not self.exists(path):
+            missing.append(path)
+            path = os.path.dirname(path)
+        for each in reversed(missing):
+            self.make_directory(each)
+            with contextlib.suppress(PermissionError):  # a parent that we may not read cannot be synced by us
+                self.sync_directory(os.path.dirname(each))
+
     def sync_directory(self, path: str) -> None:
-        """Make created, renamed and removed names in a directory durable."""
+        """Make created, renamed and removed names in a directory durable; SyncFailed as for `sync`."""
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
+        except OSError as error:
+            raise SyncFailed(error.errno, error.strerror) from error
         finally:
             os.close(fd)
 

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING
 
 from barnabas.broker.log.config import LogManagerSettings
 from barnabas.broker.log.files import FileSystem
-from barnabas.broker.log.producer_state import SNAPSHOT_SUFFIX
-from barnabas.broker.log.segment import Segment, segment_name
+from barnabas.broker.log.segment import Segment
 from barnabas.clock import Clock
 from barnabas.threads import FatalHandler, ServerThread
 
@@ -62,17 +61,16 @@ class Housekeeper(ServerThread):
 
     def discard_segments(self, owner: PartitionLog, segments: list[Segment]) -> None:
         """Remove segments that left their log."""
-        directory = owner.directory
         with self._garbage_lock:
             for segment in segments:
                 segment.retire()
-                self._garbage.append(lambda gone=segment: self._remove_segment(directory, gone))  # type: ignore[misc]
+                self._garbage.append(lambda gone=segment: owner.remove_dropped(gone))  # type: ignore[misc]
         self._signal.set()
 
     def discard_directory(self, path: str) -> None:
         """Remove a directory that was renamed for deletion."""
         with self._garbage_lock:
-            self._garbage.append(lambda: self._remove_directory(path))
+            self._garbage.append(lambda: self.remove_directory(path))
         self._signal.set()
 
     # The thread.
@@ -92,9 +90,11 @@ class Housekeeper(ServerThread):
         if now >= self._retention_due:
             self._retention_due = now + self._settings.retention_check_interval_ms * _NS_PER_MS
             self.apply_retention()
-        if now >= self._checkpoint_due:
+        due = now >= self._checkpoint_due
+        if due:
             self._checkpoint_due = now + self._settings.checkpoint_interval_ms * _NS_PER_MS
-            for directory in self._dirs():
+        for directory in self._dirs():
+            if due or directory.has_new_logs:
                 directory.write_checkpoints()
 
     def apply_retention(self) -> int:
@@ -122,11 +122,8 @@ class Housekeeper(ServerThread):
                 log.warning("cannot remove what was deleted: %s", error)
         self._signal.set()
 
-    def _remove_segment(self, directory: str, segment: Segment) -> None:
-        segment.remove_files()
-        self._files.remove(os.path.join(directory, segment_name(segment.base_offset) + SNAPSHOT_SUFFIX))
-
-    def _remove_directory(self, path: str) -> None:
+    def remove_directory(self, path: str) -> None:
+        """A directory and the files in it; any thread."""
         for name in self._files.list_directory(path):
             self._files.remove(os.path.join(path, name))
         self._files.remove_directory(path)

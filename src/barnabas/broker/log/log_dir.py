@@ -1,11 +1,13 @@
 """One log directory (an entry of log.dirs): its lock, its small files, and whether it still works.
 
-Role: owns the lock file and the checkpoints of all partitions inside; knows which logs live here.
-Thread: any. Lock: `_files_lock` serialises writing the checkpoint files; never held while calling a log.
+Role: owns the lock file and the checkpoints of all partitions inside; knows which logs live here; decides what an error of the disk
+means: a full disk is a state that passes (the write failed and was undone), anything else takes the directory offline until the next start.
+Thread: any. Lock: `_files_lock` serialises writing the checkpoint files, `_names_lock` syncing names; never held while calling a log.
 """
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import threading
@@ -14,7 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from barnabas.broker.log import checkpoints
-from barnabas.broker.log.files import FileSystem, OpenFile
+from barnabas.broker.log.files import FileSystem, OpenFile, disk_is_full
 from barnabas.broker.log.flusher import Flusher, FlushStats
 from barnabas.broker.log.results import LogDirDescription, LogDirLocked, LogDirNotWritable
 from barnabas.broker.log.segment import Segment
@@ -22,11 +24,14 @@ from barnabas.clock import Clock
 from barnabas.errors import ErrorCode
 
 if TYPE_CHECKING:
+    from barnabas.broker.log.epochs import LeaderEpochs
     from barnabas.broker.log.partition_log import PartitionLog
 
 log = logging.getLogger(__name__)
 
 Discard = Callable[["PartitionLog", list[Segment]], None]
+
+_NS_BETWEEN_WARNINGS = 1_000_000_000
 
 
 class LogDir:
@@ -40,12 +45,20 @@ class LogDir:
         self.flush_stats = flush_stats
         self.logs: dict[tuple[str, int], PartitionLog] = {}
         self.discard: Discard = lambda _log, segments: None
-        self.offline = False
+        self.on_failed: Callable[[], None] = lambda: None
+        """Told once, when the directory goes offline; may be called under a log's lock."""
+        self.failure: OSError | None = None
+        self.clean = True
+        """Whether a stop may say that nothing needs recovery."""
         self.names_changed = True
+        self.has_new_logs = False
+        """Whether the checkpoints do not know some log yet; the housekeeper mends that soon."""
+        self._warn_at_ns = 0
         self._on_file: set[tuple[str, int]] = set()
         self._refused = False
         self._lock_file: OpenFile | None = None
         self._files_lock = threading.Lock()
+        self._names_lock = threading.Lock()
 
     def monotonic_ms(self) -> int:
         """For what is forgotten after a time, such as producers: the wall clock may jump."""
@@ -58,10 +71,10 @@ class LogDir:
         if self._lock_file is not None:
             return
         try:
-            self.files.make_directory(self.path)
+            self.files.make_durable_directory(self.path)
             lock_file = self.files.open(self._file(checkpoints.LOCK_FILE), create=True)
         except OSError as error:
-            raise LogDirNotWritable(self.path, error.strerror or str(error)) from error
+            raise LogDirNotWritable(self.path, error) from error
         if not self.files.lock(lock_file):
             lock_file.close()
             raise LogDirLocked(self.path)
@@ -74,7 +87,7 @@ class LogDir:
             self._write_meta_properties(node_id, cluster_id)
         except OSError as error:
             self.close()
-            raise LogDirNotWritable(self.path, error.strerror or str(error)) from error
+            raise LogDirNotWritable(self.path, error) from error
 
     def _write_meta_properties(self, node_id: int, cluster_id: str) -> None:
         path = self._file(checkpoints.META_PROPERTIES_FILE)
@@ -97,10 +110,14 @@ class LogDir:
         self.files.sync_directory(self.path)
         return True
 
-    def write_clean_marker(self) -> None:
-        path = self._file(checkpoints.CLEAN_SHUTDOWN_FILE)
-        self.files.write_file(path, checkpoints.encode_clean_shutdown())
-        self.files.sync_directory(self.path)
+    def finish(self) -> None:
+        """Every log is flushed and closed: note where they end, and that the next start needs no recovery."""
+        if self.write_checkpoints() and self.clean:
+            try:
+                self.files.write_file(self._file(checkpoints.CLEAN_SHUTDOWN_FILE), checkpoints.encode_clean_shutdown())
+                self.files.sync_directory(self.path)
+            except OSError as error:
+                self.note_error(error)  # half a marker is as good as a whole one: what it says is true
 
     def close(self) -> None:
         """Give the lock back."""
@@ -120,48 +137,88 @@ class LogDir:
     def forget_old(self, key: tuple[str, int]) -> None:
         """Before a partition is created: offsets of a deleted one of the same name must not be found after a crash."""
         if key in self._on_file:
-            self.write_checkpoints()
+            if not self.write_checkpoints():
+                raise OSError(errno.ENOSPC, f"the checkpoints of {self.path} cannot be written")
             self._on_file.discard(key)
 
-    def write_checkpoints(self) -> None:
-        """Recovery points, start offsets and high watermarks of all logs here."""
-        self.write_recovery_points()
-        self.write_start_offsets()
-        self._write(checkpoints.REPLICATION_FILE, lambda each: each.high_watermark)
+    def write_checkpoints(self) -> bool:
+        """Recovery points, start offsets and high watermarks of all logs here; False when something is not on disk."""
+        self.has_new_logs = False
+        return (
+            self.write_recovery_points()
+            and self.write_start_offsets()
+            and self._write(checkpoints.REPLICATION_FILE, lambda each: each.high_watermark)
+        )
 
-    def write_recovery_points(self) -> None:
-        self._write(checkpoints.RECOVERY_POINT_FILE, lambda each: each.durable_offset)
+    def write_recovery_points(self) -> bool:
+        return self._write(checkpoints.RECOVERY_POINT_FILE, lambda each: each.durable_offset)
 
-    def write_start_offsets(self) -> None:
-        self._write(checkpoints.LOG_START_FILE, lambda each: each.start_to_persist)
+    def write_start_offsets(self) -> bool:
+        return self._write(checkpoints.LOG_START_FILE, lambda each: each.start_to_persist)
 
-    def _write(self, name: str, offset_of: Callable[[PartitionLog], int]) -> None:
+    def _write(self, name: str, offset_of: Callable[[PartitionLog], int]) -> bool:
+        """Replace a checkpoint. On a full disk the old one stays: what it says holds on, and costs a longer recovery at most."""
         if self.offline:
-            return
+            return False
         try:
             with self._files_lock:
                 offsets = {key: offset_of(each) for key, each in list(self.logs.items())}
                 self._on_file.update(offsets)
                 checkpoints.write_offsets(self.files, self._file(name), offsets)
         except OSError as error:
-            self.fail(error)
+            self.note_error(error)
+            return False
+        return True
 
     def _file(self, name: str) -> str:
         return os.path.join(self.path, name)
 
-    def sync_names(self) -> None:
-        """Make new partition directories durable; once for many of them."""
-        if self.names_changed:
-            self.names_changed = False
-            self.files.sync_directory(self.path)
+    def write_epochs(self, directory: str, epochs: LeaderEpochs) -> None:
+        """The leader epochs of one partition. On a full disk later; until then a recovery finds them in the batches."""
+        epochs.changed = False
+        try:
+            path = os.path.join(directory, checkpoints.LEADER_EPOCH_FILE)
+            self.files.replace_file(path, checkpoints.encode_epochs(list(epochs.entries)))
+        except OSError as error:
+            if not disk_is_full(error):
+                raise
+            epochs.changed = True
+            self.note_error(error)
+
+    def sync_names(self, partition: str | None = None) -> None:
+        """Make durable where a partition's files are and whose they are, then the names of all partitions, once for many of them."""
+        if partition is not None:
+            checkpoints.sync_partition_metadata(self.files, partition)
+            self.files.sync_directory(partition)
+        with self._names_lock:  # who finds it done knows that it is done, not only begun
+            if self.names_changed:
+                self.names_changed = False
+                self.files.sync_directory(self.path)
 
     # Failure.
 
+    @property
+    def offline(self) -> bool:
+        return self.failure is not None
+
+    def note_error(self, error: OSError) -> None:
+        """A call failed and was undone. A full disk is waited out, with a line in the log once a second; else the directory fails."""
+        if not disk_is_full(error):
+            self.fail(error)
+        elif not self.offline and self.clock.monotonic_ns() >= self._warn_at_ns:
+            self._warn_at_ns = self.clock.monotonic_ns() + _NS_BETWEEN_WARNINGS
+            log.error("log directory %s is full, writing is refused until there is room: %s", self.path, error)
+
+    def exclude(self, error: OSError) -> None:
+        """The directory cannot be used from the start; who starts the logs says so, because he knows whether another one can."""
+        self.failure = self.failure or error
+
     def fail(self, error: OSError) -> None:
         """The directory cannot be trusted any more. Its logs are refused by the flusher, outside every lock of theirs."""
-        if not self.offline:
-            self.offline = True
+        if self.failure is None:
+            self.failure = error
             log.critical("log directory %s failed and is offline until the next start: %s", self.path, error)
+            self.on_failed()
         self.flusher.wakeup()
 
     def refuse_if_failed(self) -> None:

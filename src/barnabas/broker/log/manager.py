@@ -7,6 +7,7 @@ Lock: `_lock` serialises create, delete, start and stop. `_logs` is a dict whose
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
@@ -21,9 +22,10 @@ from barnabas.broker.log.files import FileSystem
 from barnabas.broker.log.flusher import Flusher, FlushStats
 from barnabas.broker.log.housekeeping import Housekeeper
 from barnabas.broker.log.log_dir import LogDir
+from barnabas.broker.log.offline import offline_log
 from barnabas.broker.log.partition_log import PartitionLog
 from barnabas.broker.log.recovery import LoadRequest, load_log
-from barnabas.broker.log.results import LogDirDescription
+from barnabas.broker.log.results import LogDirDescription, LogDirNotWritable
 from barnabas.clock import Clock
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.threads import FatalHandler
@@ -61,6 +63,7 @@ class LogManager:
         self._clock = clock
         self._files = files or FileSystem()
         self._lock = threading.Lock()
+        self._on_fatal = on_fatal
         self._loaded = False
         self._logs: dict[Key, PartitionLog] = {}
         self.strays: list[str] = []
@@ -70,15 +73,23 @@ class LogManager:
         self._dirs = [LogDir(path, self._files, clock, self.flusher, self.flush_stats) for path in settings.log_dirs]
         for directory in self._dirs:
             directory.discard = self.housekeeper.discard_segments
+            directory.on_failed = self._on_directory_failed
 
     # Start and stop.
 
     def lock_directories(self) -> None:
-        """Take every directory before anything in it is read, the catalog included; `startup` or `shutdown` must follow."""
+        """Take every directory before anything in it is read, the catalog included; `startup` or `shutdown` must follow.
+
+        A directory that cannot be used is offline from then on; LogDirNotWritable when none is left.
+        """
         with self._lock:
             try:
                 for directory in self._dirs:
-                    directory.lock()
+                    try:
+                        directory.lock()
+                    except LogDirNotWritable as error:
+                        directory.exclude(error.cause)
+                self._check_usable()
             except BaseException:
                 for directory in self._dirs:
                     directory.close()
@@ -89,17 +100,15 @@ class LogManager:
     ) -> None:
         """Lock the directories and load the logs; missing partitions are created. With None, whatever is there is loaded.
 
+        A directory that cannot be read is offline, and then a missing partition may be in there: it is not made anew, empty, elsewhere.
         Without `threads`, nothing runs by itself: tests call `flusher.flush_now` and `housekeeper.run_due`.
         """
         with self._lock:
             try:
                 for directory in self._dirs:
-                    directory.open(self.settings.node_id, cluster_id or self.settings.cluster_id)
-                for directory in self._dirs:
-                    self._load_directory(directory, partitions)
-                for key, spec in (partitions or {}).items():
-                    if key not in self._logs:
-                        self._create(key, spec.topic_id, spec.config)
+                    self._open_directory(directory, partitions, cluster_id or self.settings.cluster_id)
+                self._check_usable()
+                self._add_missing(partitions or {})
                 self._loaded = True
             except BaseException:
                 for directory in self._dirs:
@@ -118,15 +127,47 @@ class LogManager:
                 each.close()
             for directory in self._dirs:
                 if self._loaded and not directory.offline:
-                    self._finish_directory(directory)
+                    directory.finish()
                 directory.close()
             self._loaded = False
 
-    @staticmethod
-    def _finish_directory(directory: LogDir) -> None:
-        directory.write_checkpoints()
-        if not directory.offline:
-            directory.write_clean_marker()
+    def _open_directory(
+        self, directory: LogDir, partitions: Mapping[Key, PartitionSpec] | None, cluster_id: str
+    ) -> None:
+        """Load all logs of a directory; it is offline, with those that were loaded, when the disk fails at any of them."""
+        try:
+            if not directory.offline:
+                directory.open(self.settings.node_id, cluster_id)
+                self._load_directory(directory, partitions)
+        except LogDirNotWritable as error:
+            directory.exclude(error.cause)
+        except OSError as error:
+            directory.exclude(error)
+        directory.refuse_if_failed()
+
+    def _check_usable(self) -> None:
+        """LogDirNotWritable when every directory is offline: one error that names them all."""
+        if not self.usable_dirs():
+            paths = ", ".join(directory.path for directory in self._dirs)
+            raise LogDirNotWritable(paths, next(directory.failure for directory in self._dirs if directory.failure))
+
+    def _on_directory_failed(self) -> None:
+        """One directory less; without any, the broker ends: it can serve nothing, and a supervisor should know."""
+        if self._loaded and self._on_fatal is not None and all(directory.offline for directory in self._dirs):
+            self._on_fatal("its disks", OSError(f"every log directory failed: {', '.join(self.settings.log_dirs)}"))
+
+    def _add_missing(self, partitions: Mapping[Key, PartitionSpec]) -> None:
+        missing = [key for key in partitions if key not in self._logs]
+        offline = [directory for directory in self._dirs if directory.offline]
+        for directory in offline:
+            text = "log directory %s is offline until the next start, and its partitions with it (%d are missing): %s"
+            log.critical(text, directory.path, len(missing), directory.failure)
+        for key in missing:
+            spec = partitions[key]
+            if offline:
+                self._add(offline_log(key, spec.topic_id, spec.config, offline[0]), offline[0])
+            else:
+                self._create(key, spec.topic_id, spec.config)
 
     def _load_directory(self, directory: LogDir, partitions: Mapping[Key, PartitionSpec] | None) -> None:
         clean = directory.take_clean_marker()
@@ -141,14 +182,10 @@ class LogManager:
                 continue
             spec = self._wanted(path, key, partitions)
             if spec is not None:
+                now = self._clock.monotonic_ns() // 1_000_000
+                known = key in points
                 request = LoadRequest(
-                    path,
-                    name,
-                    spec.config,
-                    points.get(key, 0),
-                    starts.get(key, 0),
-                    clean,
-                    self._clock.monotonic_ns() // 1_000_000,
+                    path, name, spec.config, points.get(key, 0), starts.get(key, 0), clean, now, known
                 )
                 self._add(
                     PartitionLog(key, spec.topic_id, load_log(self._files, request), spec.config, directory), directory
@@ -164,6 +201,8 @@ class LogManager:
             log.warning("%s belongs to no known topic; it is left alone", path)
             self.strays.append(path)
             return None
+        if topic_id is None:  # a power cut took it before the first flush
+            checkpoints.write_partition_metadata(self._files, path, spec.topic_id)
         return spec
 
     # Logs, from any thread.
@@ -177,6 +216,9 @@ class LogManager:
     def _all_dirs(self) -> list[LogDir]:
         return self._dirs
 
+    def usable_dirs(self) -> list[LogDir]:
+        return [directory for directory in self._dirs if not directory.offline]
+
     def create(self, topic: str, partition: int, topic_id: uuid.UUID, config: LogConfig | None = None) -> PartitionLog:
         """The log of a new partition; the existing one when it is there already."""
         with self._lock:
@@ -184,15 +226,15 @@ class LogManager:
             return existing or self._create((topic, partition), topic_id, config or self.settings.defaults)
 
     def _create(self, key: Key, topic_id: uuid.UUID, config: LogConfig) -> PartitionLog:
-        online = [directory for directory in self._dirs if not directory.offline]
-        if not online:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "every log directory is offline")
-        directory = min(online, key=lambda each: len(each.logs))
-        try:
-            return self._create_in(directory, key, topic_id, config)
-        except OSError as error:
-            log.error("cannot create %s-%d in %s: %s", *key, directory.path, error)
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{directory.path}: {error}") from error
+        """In the directory with the fewest logs; when that one has no room or fails, in the next."""
+        problem = "every log directory is offline"
+        for directory in sorted(self.usable_dirs(), key=lambda each: len(each.logs)):
+            try:
+                return self._create_in(directory, key, topic_id, config)
+            except OSError as error:
+                problem = f"{directory.path}: {error}"
+                directory.note_error(error)
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"cannot create {key[0]}-{key[1]}: {problem}")
 
     def _create_in(self, directory: LogDir, key: Key, topic_id: uuid.UUID, config: LogConfig) -> PartitionLog:
         name = f"{key[0]}-{key[1]}"
@@ -203,11 +245,18 @@ class LogManager:
             self._files.rename(path, os.path.join(directory.path, _unique_name(name, _STRAY_SUFFIX)))
         self._files.make_directory(path)
         directory.names_changed = True
-        checkpoints.write_partition_metadata(self._files, path, topic_id)
-        epochs = os.path.join(path, checkpoints.LEADER_EPOCH_FILE)
-        self._files.write_file(epochs, checkpoints.encode_epochs([(0, 0)]), sync=False)
-        request = LoadRequest(path, name, config, 0, 0, False, self._clock.monotonic_ns() // 1_000_000)
-        return self._add(PartitionLog(key, topic_id, load_log(self._files, request), config, directory), directory)
+        try:
+            checkpoints.write_partition_metadata(self._files, path, topic_id)
+            epochs = os.path.join(path, checkpoints.LEADER_EPOCH_FILE)
+            self._files.write_file(epochs, checkpoints.encode_epochs([(0, 0)]), sync=False)
+            request = LoadRequest(path, name, config, 0, 0, False, self._clock.monotonic_ns() // 1_000_000)
+            loaded = load_log(self._files, request)
+        except OSError:
+            with contextlib.suppress(OSError):
+                self.housekeeper.remove_directory(path)  # half a partition is not left behind on a full disk
+            raise
+        directory.has_new_logs = True
+        return self._add(PartitionLog(key, topic_id, loaded, config, directory), directory)
 
     def _add(self, created: PartitionLog, directory: LogDir) -> PartitionLog:
         key = (created.topic, created.partition)
@@ -223,6 +272,9 @@ class LogManager:
                 return
             directory = next(each for each in self._dirs if each.path == gone.log_dir)
             directory.logs.pop((topic, partition), None)
+            if directory.offline:
+                gone.refuse(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)  # the first start that can read it removes the files
+                return
             path = os.path.join(directory.path, _unique_name(gone.name, _DELETED_SUFFIX))
             try:
                 gone.move_away(path)

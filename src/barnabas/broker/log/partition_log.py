@@ -13,6 +13,7 @@ segment afterwards, so every offset below the end of a tail has its segment in a
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import threading
@@ -20,7 +21,6 @@ import uuid
 from typing import TYPE_CHECKING
 
 from barnabas.broker.log import lookup, retention, transactions
-from barnabas.broker.log.checkpoints import LEADER_EPOCH_FILE, encode_epochs
 from barnabas.broker.log.config import LOG_APPEND_TIME, LogConfig
 from barnabas.broker.log.index import IndexDamaged
 from barnabas.broker.log.producer_state import SNAPSHOT_SUFFIX
@@ -109,9 +109,10 @@ class PartitionLog:
         self.epochs = loaded.epochs
         self._refusal: ErrorCode | None = None
         self._append_fd = -1
-        self._names_changed = loaded.names_changed
+        self._names_changed = True  # nobody knows what of the names a crash would leave: the first flush syncs them
         self._snapshot_offset = loaded.snapshot_offset
-        self.last_flush_ns = log_dir.clock.monotonic_ns()
+        # What a killed broker had not flushed is due at once: its interval began long before this start.
+        self.last_flush_ns = log_dir.clock.monotonic_ns() if loaded.end == loaded.recovery_point else 0
         self._start = self.start_to_persist = loaded.start
         self._reader = LogReader(loaded.segments, self._rebuild_indexes)
         self._committed = CommittedReader(self._reader, self._producers, self._repair_transactions)
@@ -269,7 +270,7 @@ class PartitionLog:
         except OSError as error:
             raise self._write_failed(position, error) from error
         if written != size:
-            raise self._write_failed(position, OSError(f"wrote {written} of {size} bytes"))
+            raise self._write_failed(position, OSError(errno.ENOSPC, f"wrote {written} of {size} bytes"))
         if marker is not None:
             self._index_abort(_header(header), marker, first, position)
         # From here on nothing can fail: the batch is in the file, and what follows only makes it known.
@@ -303,7 +304,7 @@ class PartitionLog:
         try:
             self._tail[1].txn_index.append(aborted)
         except (OSError, IndexDamaged) as error:
-            raise self._write_failed(position, OSError(str(error))) from error
+            raise self._write_failed(position, error) from error
         self._names_changed = True
 
     def begin_verification(self, producer_id: int, epoch: int, sequence: int) -> VerificationGuard:
@@ -329,7 +330,7 @@ class PartitionLog:
             if not position:
                 segment.set_limits(self.config, max_time, now)
         except OSError as error:
-            log.error("%s: cannot begin a segment: %s", self.name, error)
+            self._dir.note_error(error)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name}: {error}") from error
         self.epochs.assign(leader_epoch, first)
         return segment, position
@@ -363,15 +364,17 @@ class PartitionLog:
         self._files.write_file(path, self._producers.encode(), sync=False)
         self._snapshot_offset = offset
 
-    def _write_failed(self, position: int, error: OSError) -> KafkaError:
+    def _write_failed(self, position: int, error: OSError | IndexDamaged) -> KafkaError:
         """Cut off what a failed write may have left. Readers never saw it: they stop at the published size."""
-        log.error("%s: cannot write at %d: %s", self.name, position, error)
         try:
             self._files.truncate(self._append_fd, position)
+            if isinstance(error, OSError):
+                self._dir.note_error(error)
         except OSError as second:
+            self._dir.fail(second)
+        if self._dir.offline:
             self._refusal = ErrorCode.KAFKA_STORAGE_ERROR
             self._append_fd = -1
-            self._dir.fail(second)
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name}: {error}")
 
     # Read.
@@ -455,28 +458,29 @@ class PartitionLog:
                 complete = [segment for segment in self.segments if not segment.synced and segment is not active]
                 if end == self._waiters.durable and not complete:
                     return  # nothing new; a name alone, of an empty segment, need not be durable
-                names_changed, self._names_changed = self._names_changed, False
             try:
-                self._sync(active, complete, names_changed)
+                self._sync(active, complete)
             except OSError as error:
                 self._dir.fail(error)
                 return
             self.last_flush_ns = self._dir.clock.monotonic_ns()
         self._waiters.complete(end)
 
-    def _sync(self, active: Segment, complete: list[Segment], names_changed: bool) -> None:
+    def _sync(self, active: Segment, complete: list[Segment]) -> None:
         began = self._dir.clock.monotonic_ns()
         for segment in complete:
             segment.sync()
         active.sync_data()
         if self.epochs.changed:
-            self.epochs.changed = False
-            path = os.path.join(self.directory, LEADER_EPOCH_FILE)
-            self._files.replace_file(path, encode_epochs(list(self.epochs.entries)))
-        elif names_changed:
-            self._files.sync_directory(self.directory)
-        self._dir.sync_names()
+            self._dir.write_epochs(self.directory, self.epochs)
+        self._sync_names()
         self._dir.flush_stats.record(self._dir.clock.monotonic_ns() - began)
+
+    def _sync_names(self) -> None:
+        """Everything by which a start finds this log and knows it as this topic's; under `_maintenance`."""
+        with self._lock:
+            changed, self._names_changed = self._names_changed, False
+        self._dir.sync_names(self.directory if changed else None)
 
     # The start of the log.
 
@@ -488,7 +492,8 @@ class PartitionLog:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, f"cleanup.policy of {self.topic} does not allow deleting")
         if self._refusal is not None or not 0 <= wanted <= end:
             raise self._unreadable(wanted, self._start, end)
-        self._move_start(wanted)
+        if not self._move_start(wanted):
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the new start of {self.name} could not be noted")
         return self._start
 
     def apply_retention(self, now_ms: int) -> int:
@@ -503,14 +508,19 @@ class PartitionLog:
         self._move_start(max(wanted, self._start))
         return before - self.segment_count
 
-    def _move_start(self, wanted: int) -> None:
-        """The new start is on disk before anybody sees it, so that it never goes back, not even over a crash (faults row 37)."""
+    def _move_start(self, wanted: int) -> bool:
+        """The new start is on disk before anybody sees it, so that it never goes back, not even over a crash (faults row 37).
+
+        Except on a full disk, where dropping segments may make room: then the next checkpoint notes it, and the answer is False.
+        """
+        noted = True
         with self._maintenance:
             if self._refusal is not None:
-                return
+                return False
             if wanted > self._start:
-                self.start_to_persist = wanted
-                self._dir.write_start_offsets()
+                noted = self._note_start(wanted)
+                if self._dir.offline:
+                    return False
             with self._lock:
                 self._start = max(self._start, wanted)
                 doomed = self._drop_segments_below(self._start)
@@ -518,6 +528,16 @@ class PartitionLog:
         if doomed:
             log.info("%s: %d segments below offset %d go", self.name, len(doomed), self._start)
             self._dir.discard(self, doomed)
+        return noted
+
+    def _note_start(self, wanted: int) -> bool:
+        """First what it is the start of, else a power cut could leave it to a log that is made anew."""
+        self.start_to_persist = wanted
+        try:
+            self._sync_names()
+        except OSError as error:
+            self._dir.fail(error)
+        return self._dir.write_start_offsets()
 
     def _drop_segments_below(self, start: int) -> list[Segment]:
         """Take segments whose every offset is below the start out of the list; never the active one."""
@@ -528,6 +548,14 @@ class PartitionLog:
         if count:
             self._reader.publish(segments[count:])
         return segments[:count]
+
+    def remove_dropped(self, segment: Segment) -> None:
+        """Remove the files of a segment that left the log; not after `move_away`, when their names may be those of a new topic's."""
+        with self._maintenance:
+            if os.path.dirname(segment.path) == self.directory:
+                segment.remove_files()
+                snapshot = segment_name(segment.base_offset) + SNAPSHOT_SUFFIX
+                self._files.remove(os.path.join(self.directory, snapshot))
 
     def expire_producers(self, expiration_ms: int) -> int:
         with self._lock:
@@ -547,7 +575,8 @@ class PartitionLog:
                 if self._snapshot_offset != end:
                     self._write_snapshot(end)
             except OSError as error:
-                self._dir.fail(error)  # no clean marker: the next start recovers
+                self._dir.clean = False  # the next start recovers
+                self._dir.note_error(error)
         self.flush()
         self.refuse(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 

@@ -66,6 +66,8 @@ class LoadRequest:
     start_offset: int
     clean: bool
     now_ms: int
+    known: bool = False
+    """Whether the recovery point was noted by this broker; else the directory may come from anywhere."""
 
 
 @dataclass(slots=True)
@@ -80,7 +82,6 @@ class LoadedLog:
     producers: ProducerStates
     epochs: LeaderEpochs
     snapshot_offset: int = -1
-    names_changed: bool = True
     cut_bytes: int = 0
 
 
@@ -118,7 +119,6 @@ class _Loader:
         snapshot = self._remove_stray_snapshots(segments, end)
         loaded = LoadedLog(self._directory, segments, start, end, point, self._producers, self._epochs)
         loaded.snapshot_offset = snapshot if clean else -1
-        loaded.names_changed = not clean
         loaded.cut_bytes = self._cut
         return loaded
 
@@ -157,7 +157,11 @@ class _Loader:
             base = _offset_of(name, LOG_SUFFIX)
             if base is not None:
                 found.append(Segment(self._files, self._directory, base, size))
-        return sorted(found, key=lambda segment: segment.base_offset)
+        found.sort(key=lambda segment: segment.base_offset)
+        # A power cut may bring back some of the segments below the start that were removed before it.
+        while len(found) > 1 and found[1].base_offset <= self._request.start_offset:
+            found.pop(0).remove_files()
+        return found
 
     def _new_segment(self, base_offset: int) -> Segment:
         segment = Segment(self._files, self._directory, base_offset)
@@ -242,12 +246,20 @@ class _Loader:
             if segment.base_offset < end:
                 self._drop_from(segments, number, "it begins before the previous segment ends")
                 break
+            if segment.base_offset > end and number > first and self._is_torn(segment):
+                self._drop_from(segments, number, "the end of the segment before it is lost")
+                break
             end, whole = self._recover_segment(segment, point)
             if not whole:
                 self._drop_from(segments, number + 1, "a batch before it is damaged")
                 break
         log.info("%s: recovered from offset %d to %d, %d bytes cut", self._directory, point, end, self._cut)
         return end
+
+    def _is_torn(self, segment: Segment) -> bool:
+        """Whether a gap before a segment means that a power cut took what was there. Compaction leaves gaps too, and where a directory
+        comes from elsewhere nobody knows: then they stay, unless there is nothing behind them."""
+        return (self._request.known and not self._request.config.compacted) or segment.size == 0
 
     def _load_state_before(self, segments: list[Segment], first: int) -> None:
         base = segments[first].base_offset

@@ -114,7 +114,9 @@ class LogDirLocked(ConfigError):
 
 
 class LogDirNotWritable(ConfigError):
-    """The log directory cannot be created or written."""
+    """The log directory cannot be created or written; `cause` is the error of the disk."""
 
-    def __init__(self, path: str, reason: str) -> None:
+    def __init__(self, path: str, cause: OSError | str) -> None:
+        reason = cause if isinstance(cause, str) else cause.strerror or str(cause)
         super().__init__("log.dirs", path, f"must be a directory that the broker can write: {reason}")
+        self.cause = cause if isinstance(cause, OSError) else OSError(cause)
