@@ -16,6 +16,7 @@ from barnabas import __version__
 COMMANDS = {
     "broker": "Start a broker.",
     "config": "Print the settings that a broker or a topic has.",
+    "log": "Verify, dump or repair the files of a log, without a broker.",
 }
 
 

@@ -1,0 +1,142 @@
+"""Whether the indexes of a segment agree with its batches.
+
+Role: an index is walked beside the batches, entry by entry, so that the memory for it does not depend on its size. An index that is
+wrong costs no data: the broker notices and rebuilds it. Thread: the caller's. Lock: none; files are opened read-only.
+
+Of an offset index each entry must name the position and the last offset of a batch; of a time index, a batch and its largest timestamp,
+which no batch before it exceeds. Entries that are missing make look-ups slower, never wrong.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+
+from barnabas.broker.log.files import FileSystem
+from barnabas.broker.log.inspection.batch_scan import Batch
+from barnabas.records.batch import NO_TIMESTAMP
+
+_CHUNK_ENTRIES = 4096
+OFFSET_ENTRY = struct.Struct(">ii")
+TIME_ENTRY = struct.Struct(">qi")
+_SHORT_GAP = 4 * 4096
+"""Bytes without an entry that are always in order."""
+
+Report = Callable[[str, int, int], None]
+"""(text, position in the index file, offset in the log)"""
+
+
+def read_entries(files: FileSystem, path: str, entry: struct.Struct) -> Iterator[tuple[int, ...]]:
+    """All whole entries of an index file."""
+    with files.open_read_only(path) as file:
+        position = 0
+        while data := files.pread(file.fileno(), _CHUNK_ENTRIES * entry.size, position):
+            whole = len(data) - len(data) % entry.size
+            yield from entry.iter_unpack(data[:whole])
+            position += whole
+            if not whole:
+                return
+
+
+def size_problem(files: FileSystem, path: str, entry: struct.Struct) -> str:
+    with files.open_read_only(path) as file:
+        size = files.size(file.fileno())
+    return f"{size} bytes are not a multiple of {entry.size}" if size % entry.size else ""
+
+
+class _Walk:
+    """An index that is read in step with the batches. The first thing that is wrong is reported and ends the walk."""
+
+    _entry: struct.Struct
+
+    def __init__(self, files: FileSystem, path: str, base_offset: int, report: Report) -> None:
+        self._base = base_offset
+        self._report = report
+        self._entries = read_entries(files, path, self._entry)
+        self._number = -1
+        self._current: tuple[int, ...] | None = None
+        self.failed = False
+        self._advance()
+
+    def _advance(self) -> None:
+        previous = self._current
+        self._current = next(self._entries, None)
+        self._number += 1
+        if previous is not None and self._current is not None and not self._ascends(previous, self._current):
+            self._fail(f"entry {self._number} is {self._current} after {previous}: they must ascend")
+
+    @staticmethod
+    def _ascends(previous: tuple[int, ...], current: tuple[int, ...]) -> bool:
+        return previous[0] < current[0] and previous[1] < current[1]
+
+    def _fail(self, text: str, offset: int = -1) -> None:
+        self.failed = True
+        self._report(text, self._number * self._entry.size, offset)
+        self._current = None
+        self._entries = iter(())
+
+
+class OffsetIndexWalk(_Walk):
+    """Compares an offset index with the batches that `note` is told, in order."""
+
+    _entry = OFFSET_ENTRY
+
+    def __init__(self, files: FileSystem, path: str, base_offset: int, report: Report) -> None:
+        super().__init__(files, path, base_offset, report)
+        self._last_indexed = 0
+        self._widest = _SHORT_GAP
+
+    def note(self, batch: Batch) -> None:
+        while self._current is not None and self._current[1] <= batch.position:
+            relative, position = self._current
+            if position != batch.position or relative + self._base != batch.header.last_offset:
+                self._fail(
+                    f"entry {self._number} says that offset {relative + self._base} ends the batch at {position}; it does not",
+                    relative + self._base,
+                )
+                return
+            self._widest = max(self._widest, position - self._last_indexed)
+            self._last_indexed = position
+            self._advance()
+
+    def finish(self, size: int) -> None:
+        if self._current is not None:
+            relative, position = self._current
+            self._fail(
+                f"entry {self._number} points to {position}, behind the last batch (the log has {size} bytes)",
+                relative + self._base,
+            )
+
+    def uncovered(self, size: int) -> int:
+        """How many bytes at the end have no entry, when that is far more than between the entries; else 0."""
+        left = size - self._last_indexed
+        return left if not self.failed and left > 4 * self._widest else 0
+
+
+class TimeIndexWalk(_Walk):
+    """Compares a time index with the batches that `note` is told, in order."""
+
+    _entry = TIME_ENTRY
+
+    def __init__(self, files: FileSystem, path: str, base_offset: int, report: Report) -> None:
+        super().__init__(files, path, base_offset, report)
+        self._largest = NO_TIMESTAMP
+
+    def note(self, batch: Batch) -> None:
+        header = batch.header
+        self._largest = max(self._largest, header.max_timestamp)
+        while self._current is not None and self._current[1] + self._base <= header.last_offset:
+            timestamp, relative = self._current
+            offset = relative + self._base
+            if offset < header.base_offset or timestamp != header.max_timestamp or timestamp < self._largest:
+                self._fail(
+                    f"entry {self._number} says that {timestamp} is the largest timestamp up to offset {offset}; it is not",
+                    offset,
+                )
+                return
+            self._advance()
+
+    def finish(self, end_offset: int) -> None:
+        if self._current is not None:
+            offset = self._current[1] + self._base
+            self._fail(f"entry {self._number} is for offset {offset}, the log ends at {end_offset}", offset)

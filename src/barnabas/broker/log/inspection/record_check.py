@@ -1,0 +1,115 @@
+"""The records inside a batch, for people: each record whole, and whether the header tells the truth about them.
+
+Role: decompresses one batch, bounded, and walks through its records. The broker itself never does this for a record that is stored.
+Thread: any; pure functions. Lock: none.
+
+A record: varint length, int8 attributes, varint timestamp delta, varint offset delta, varint key length (-1: null), key,
+varint value length (-1: null), value, varint header count, then per header: varint key length, key, varint value length, value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from barnabas.records.batch import HEADER_SIZE, BatchHeader, CorruptBatch
+from barnabas.records.compression import decompress
+from barnabas.records.reader import MIN_DECOMPRESSED_LIMIT, read_varint
+
+LARGEST_BATCH = 256 * 1024 * 1024
+"""A batch above this is not looked into: no setting of a broker that people use lets it in."""
+_EXPANSION = 1024
+
+ABORT, COMMIT = 0, 1
+MARKER_NAMES = {ABORT: "abort", COMMIT: "commit"}
+
+
+class Record(NamedTuple):
+    """One record as it stands in a batch."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[bytes, bytes | None]]
+
+
+def plain_records(header: BatchHeader, batch: bytes) -> bytes:
+    """The records of a batch, decompressed; CorruptBatch when that cannot be done within the limit."""
+    if header.size > LARGEST_BATCH:
+        raise CorruptBatch(f"a batch of {header.size} bytes is too large to look into")
+    limit = min(LARGEST_BATCH, max(MIN_DECOMPRESSED_LIMIT, _EXPANSION * header.size))
+    return decompress(header.codec, batch[HEADER_SIZE : header.size], limit)
+
+
+def records_of(header: BatchHeader, batch: bytes) -> Iterator[Record]:
+    """Each record of a batch; CorruptBatch as soon as one cannot be read, or when bytes are left over."""
+    data = plain_records(header, batch)
+    position = 0
+    for _ in range(header.record_count):
+        record, position = _record_at(data, position, header)
+        yield record
+    if position != len(data):
+        raise CorruptBatch(f"{len(data) - position} bytes follow the last record")
+
+
+def check_records(header: BatchHeader, batch: bytes) -> str:
+    """What the header says wrongly about its records, or an empty text. CorruptBatch when they cannot be read."""
+    if header.record_count < 0:
+        raise CorruptBatch(f"the header counts {header.record_count} records")
+    previous, latest = header.base_offset - 1, -1
+    for record in records_of(header, batch):
+        if not previous < record.offset <= header.last_offset:
+            raise CorruptBatch(
+                f"offset {record.offset} follows {previous} in a batch that ends at {header.last_offset}"
+            )
+        previous = record.offset
+        latest = max(latest, record.timestamp)
+    if header.record_count and not header.log_append_time and latest != header.max_timestamp:
+        return f"the largest timestamp is {latest}, the header says {header.max_timestamp}"
+    return ""
+
+
+def marker_of(header: BatchHeader, batch: bytes) -> int:
+    """Whether a control batch commits or aborts (COMMIT, ABORT); -1 for other control batches."""
+    for record in records_of(header, batch):
+        if record.key is not None and len(record.key) >= 4:
+            return int.from_bytes(record.key[2:4], "big", signed=True)
+    return -1
+
+
+def _record_at(data: bytes, position: int, header: BatchHeader) -> tuple[Record, int]:
+    length, position = read_varint(data, position)
+    if not 0 < length <= len(data) - position:
+        raise CorruptBatch(f"a record claims {length} bytes, {len(data) - position} are left")
+    end = position + length
+    time_delta, position = read_varint(data, position + 1)
+    offset_delta, position = read_varint(data, position)
+    key, position = _nullable(data, position, end)
+    value, position = _nullable(data, position, end)
+    headers, position = _headers(data, position, end)
+    if position != end:
+        raise CorruptBatch(f"a record of {length} bytes ends {end - position} bytes early")
+    timestamp = header.max_timestamp if header.log_append_time else header.base_timestamp + time_delta
+    return Record(header.base_offset + offset_delta, timestamp, key, value, headers), end
+
+
+def _headers(data: bytes, position: int, end: int) -> tuple[list[tuple[bytes, bytes | None]], int]:
+    count, position = read_varint(data, position)
+    if not 0 <= count <= end - position:
+        raise CorruptBatch(f"a record claims {count} headers in {end - position} bytes")
+    headers = []
+    for _ in range(count):
+        name, position = _nullable(data, position, end)
+        value, position = _nullable(data, position, end)
+        headers.append((name or b"", value))
+    return headers, position
+
+
+def _nullable(data: bytes, position: int, end: int) -> tuple[bytes | None, int]:
+    length, position = read_varint(data, position)
+    if length < 0:
+        return None, position
+    if length > end - position:
+        raise CorruptBatch(f"a field claims {length} bytes, {end - position} are left")
+    return data[position : position + length], position + length

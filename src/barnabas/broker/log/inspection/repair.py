@@ -1,0 +1,340 @@
+"""Repairing a partition: what can be made anew is made anew, what is broken is cut out, and nothing is destroyed.
+
+Role: decides from what a verification found (`plan`), then does it (`surgery.py`), under the lock of the log directory. Bytes that leave a
+segment go to a side file first (`side_names.py`). A dry run takes the same decisions and writes nothing.
+Thread: the caller's. Lock: the lock file of the log directory, so that no broker starts meanwhile.
+
+    indexes, snapshots, epochs     rebuilt from the batches
+    a torn tail                    cut off, as the broker would at its next start
+    a base offset or leader epoch  set back where the neighbours or the checkpoint leave only one value: the checksum does not cover them
+    damage in the middle           left and reported, or with `drop_damaged` taken out; the batches behind it keep their offsets
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import Any
+
+from barnabas.broker.log.checkpoints import (
+    CLEAN_SHUTDOWN_FILE,
+    LEADER_EPOCH_FILE,
+    LOCK_FILE,
+    LOG_START_FILE,
+    RECOVERY_POINT_FILE,
+    REPLICATION_FILE,
+    write_offsets,
+)
+from barnabas.broker.log.files import FileSystem
+from barnabas.broker.log.inspection import surgery
+from barnabas.broker.log.inspection.batch_scan import Damage
+from barnabas.broker.log.inspection.checkpoint_check import DirectoryState, read_directory
+from barnabas.broker.log.inspection.findings import Code, PartitionReport
+from barnabas.broker.log.inspection.side_names import offset_of
+from barnabas.broker.log.inspection.targets import NotALog, Partition, Target
+from barnabas.broker.log.inspection.verify import PartitionCheck, Progress, SegmentOutcome, check_directory
+from barnabas.broker.log.producer_state import SNAPSHOT_SUFFIX
+from barnabas.broker.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
+from barnabas.errors import BarnabasError
+
+_LOST_WITH = {
+    RECOVERY_POINT_FILE: "the next start checks every batch",
+    LOG_START_FILE: "records that DeleteRecords had hidden are visible again as far as their segments are there",
+    REPLICATION_FILE: "nothing is lost by it",
+}
+
+
+class DirectoryInUse(BarnabasError):
+    """A broker has the directory; repairing under it would damage it."""
+
+
+def _later() -> None:
+    """The act of a note whose work is done with that of others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One thing that was done, or would be; `done` is False for what was left as it is."""
+
+    partition: str
+    file: str
+    what: str
+    text: str
+    done: bool = True
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(slots=True)
+class RepairReport:
+    """What a repair did, and what a verification says afterwards (of a dry run: before)."""
+
+    path: str
+    dry_run: bool
+    actions: list[Action] = field(default_factory=list)
+    directory: PartitionReport = field(default_factory=lambda: PartitionReport("", ""))
+    partitions: list[PartitionReport] = field(default_factory=list)
+
+    @property
+    def clean(self) -> bool:
+        return self.directory.clean and all(report.clean for report in self.partitions)
+
+
+@dataclass(frozen=True, slots=True)
+class RepairOptions:
+    drop_damaged: bool = False
+    dry_run: bool = False
+
+
+@contextlib.contextmanager
+def locked(files: FileSystem, log_dir: str, create: bool) -> Iterator[None]:
+    """Hold the lock of a log directory; DirectoryInUse when somebody else does. A partition that stands alone has none."""
+    path = os.path.join(log_dir, LOCK_FILE)
+    if not log_dir or (not create and not files.exists(path)):
+        yield
+        return
+    with files.open(path, create=True) as file:
+        if not files.lock(file):
+            raise DirectoryInUse(f"{log_dir} is in use by a broker: stop it first")
+        yield
+
+
+def repair_target(files: FileSystem, target: Target, options: RepairOptions, progress: Progress) -> RepairReport:
+    """Repair everything at a path, which must be a log directory or that of a partition."""
+    if target.only:
+        raise NotALog(f"{target.path} is one file: repair works on a partition or on a log directory")
+    report = RepairReport(target.path, options.dry_run)
+    with locked(files, target.log_dir, create=not options.dry_run):
+        state = read_directory(files, target.log_dir)
+        repairs = [
+            _PartitionRepair(files, partition, state, options, report.actions) for partition in target.partitions
+        ]
+        before = [each.run(progress) for each in repairs]
+        _DirectoryRepair(files, target, state, options, report).run(repairs)
+        acted = bool(report.actions) and not options.dry_run
+        state = read_directory(files, target.log_dir)
+        for each, found in zip(repairs, before, strict=True):
+            report.partitions.append(each.verify_again(state) if acted and each.touched else found)
+    return report
+
+
+class _PartitionRepair:
+    """One partition. Acts through `_do`, which a dry run makes a mere note."""
+
+    def __init__(
+        self,
+        files: FileSystem,
+        partition: Partition,
+        state: DirectoryState,
+        options: RepairOptions,
+        actions: list[Action],
+    ) -> None:
+        self._files = files
+        self.partition = partition
+        self._state = state
+        self._options = options
+        self._actions = actions
+        self._changed_from: int | None = None
+        self.touched = False
+        self.end = 0
+        """Where the log ends after the repair."""
+
+    def run(self, progress: Progress) -> PartitionReport:
+        check = PartitionCheck(self._files, self.partition, self._state, False, progress)
+        before = check.run()
+        self.end = before.end
+        self.touched = bool(before.findings)
+        for outcome in check.outcomes:
+            self._repair_segment(outcome, outcome is check.outcomes[-1])
+        self._repair_orphans(before)
+        self._repair_state(check)
+        return before
+
+    def verify_again(self, state: DirectoryState) -> PartitionReport:
+        return PartitionCheck(self._files, self.partition, state, False, lambda _: None).run()
+
+    def _do(self, file: str, what: str, text: str, act: Callable[[], object]) -> None:
+        self._actions.append(Action(self.partition.name, file, what, text))
+        if not self._options.dry_run:
+            act()
+
+    def _leave(self, file: str, text: str) -> None:
+        self._actions.append(Action(self.partition.name, file, "left", text, done=False))
+
+    # One segment.
+
+    def _repair_segment(self, outcome: SegmentOutcome, last: bool) -> None:
+        name = outcome.files.name(LOG_SUFFIX)
+        path = self.partition.path(name)
+        self._patch(path, name, outcome)
+        broken = surgery.merge([damage for damage in outcome.damages if not damage.restorable])
+        tail = broken.pop() if broken and last and self._is_torn_tail(broken[-1], outcome) else None
+        left = bool(broken) and not self._options.drop_damaged
+        if left:
+            for damage in broken:
+                self._leave(name, f"{damage.size} bytes at {damage.position}, offset {damage.offset}: {damage.text}")
+        elif broken:
+            self._take_out(path, name, broken)
+            if last and broken[-1].position + broken[-1].size == outcome.size:
+                self.end = min(self.end, broken[-1].offset)
+        if tail is not None:
+            self._cut(path, name, tail, shift=0 if left else sum(damage.size for damage in broken))
+        if not left and (outcome.stale or outcome.damages):
+            self._rebuild_indexes(outcome)
+
+    def _patch(self, path: str, name: str, outcome: SegmentOutcome) -> None:
+        for damage in outcome.damages:
+            if damage.restorable:
+                self._changed(damage.offset)
+                self._do(
+                    name,
+                    "base offset",
+                    f"the batch at {damage.position} gets its base offset {damage.offset} back",
+                    partial(surgery.set_base_offset, self._files, path, damage.position, damage.offset),
+                )
+        for position, epoch in outcome.epochs:
+            self._do(
+                name,
+                "leader epoch",
+                f"the batch at {position} gets its leader epoch {epoch} back",
+                partial(surgery.set_leader_epoch, self._files, path, position, epoch),
+            )
+
+    def _is_torn_tail(self, damage: Damage, outcome: SegmentOutcome) -> bool:
+        """The end of the log that was being written: not whole, or above what was known to be on disk."""
+        if damage.position + damage.size != outcome.size:
+            return False
+        return (
+            damage.code in (Code.TORN, Code.HEADER) or damage.offset >= self._state.known(self.partition).recovery_point
+        )
+
+    def _take_out(self, path: str, name: str, broken: list[Damage]) -> None:
+        self._changed(broken[0].offset)
+        for damage in broken:
+            self._do(
+                name,
+                "took out",
+                f"{damage.size} bytes at {damage.position}, offset {damage.offset}: {damage.text}; kept in a .damaged file",
+                partial(surgery.keep_aside, self._files, path, damage),
+            )
+        if not self._options.dry_run:
+            surgery.rewrite_without(self._files, path, broken)
+
+    def _cut(self, path: str, name: str, tail: Damage, shift: int) -> None:
+        """`shift` bytes before the tail are gone already."""
+        self._changed(tail.offset)
+        now = tail._replace(position=tail.position - shift)
+        self._do(
+            name,
+            "cut",
+            f"the last {tail.size} bytes, after offset {tail.offset}: {tail.text}; kept in a .damaged file",
+            partial(surgery.cut_tail, self._files, path, now),
+        )
+
+    def _rebuild_indexes(self, outcome: SegmentOutcome) -> None:
+        stem = outcome.files.name("")
+        self._do(
+            stem + INDEX_SUFFIX,
+            "rebuilt",
+            f"{INDEX_SUFFIX} and {TIME_INDEX_SUFFIX} anew from the batches",
+            partial(surgery.rebuild_indexes, self._files, self.partition.directory, outcome.files.base_offset),
+        )
+
+    def _changed(self, offset: int) -> None:
+        if self._changed_from is None or offset < self._changed_from:
+            self._changed_from = offset
+
+    # What is derived from the segments.
+
+    def _repair_orphans(self, before: PartitionReport) -> None:
+        for finding in before.findings:
+            if finding.code is Code.ORPHAN:
+                path = self.partition.path(finding.file)
+                self._do(
+                    finding.file,
+                    "removed",
+                    "it has no log, and can be made anew from one",
+                    partial(self._files.remove, path),
+                )
+
+    def _repair_state(self, check: PartitionCheck) -> None:
+        """Snapshots at or after a change are made anew from the batches, and so are those that were wrong."""
+        names = self._files.list_directory(self.partition.directory)
+        bases = {outcome.files.base_offset for outcome in check.outcomes}
+        stale = []
+        for name in sorted(names):
+            offset = offset_of(name, (SNAPSHOT_SUFFIX,))
+            changed = offset is not None and self._changed_from is not None and offset > self._changed_from
+            if offset is not None and (changed or name in check.bad_snapshots):
+                stale.append(offset)
+                text = "anew from the batches" if offset in bases else "it is made anew at the next start"
+                self._do(name, "rebuilt" if offset in bases else "removed", text, _later)
+        epochs = LEADER_EPOCH_FILE not in names or check.bad_epochs
+        if epochs:
+            self._do(LEADER_EPOCH_FILE, "rebuilt", "anew from the batches", _later)
+        if (stale or epochs) and not self._options.dry_run:
+            surgery.rebuild_state(self._files, self.partition, stale, epochs)
+
+
+class _DirectoryRepair:
+    """The checkpoints of the log directory, after its partitions."""
+
+    def __init__(
+        self, files: FileSystem, target: Target, state: DirectoryState, options: RepairOptions, report: RepairReport
+    ) -> None:
+        self._files = files
+        self._target = target
+        self._state = state
+        self._options = options
+        self._report = report
+
+    def run(self, repairs: list[_PartitionRepair]) -> None:
+        if self._target.is_log_dir:
+            self._replace_damaged()
+        self._lower_recovery_points(repairs)
+        self._distrust_clean_marker(repairs)
+        if self._target.is_log_dir:
+            state = self._state if self._options.dry_run else read_directory(self._files, self._target.log_dir)
+            check_directory(state, self._target, self._report.directory)
+
+    def _do(self, file: str, what: str, text: str, act: Callable[[], object], partition: str = "") -> None:
+        self._report.actions.append(Action(partition, file, what, text))
+        if not self._options.dry_run:
+            act()
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self._target.log_dir, name)
+
+    def _replace_damaged(self) -> None:
+        for name, problem in self._state.damaged.items():
+            path = self._path(name)
+            self._do(
+                name,
+                "rewrote",
+                f"empty, because {problem}; {_LOST_WITH.get(name, 'compaction begins anew')}",
+                partial(surgery.replace_checkpoint, self._files, path),
+            )
+
+    def _lower_recovery_points(self, repairs: list[_PartitionRepair]) -> None:
+        points = dict(self._state.offsets.get(RECOVERY_POINT_FILE, {}))
+        for each in repairs:
+            key = each.partition.key
+            if key is not None and points.get(key, -1) > each.end:
+                text = f"the recovery point goes from {points[key]} to {each.end}"
+                points[key] = each.end
+                self._do(RECOVERY_POINT_FILE, "rewrote", text, _later, each.partition.name)
+        if points != self._state.offsets.get(RECOVERY_POINT_FILE, {}) and not self._options.dry_run:
+            write_offsets(self._files, self._path(RECOVERY_POINT_FILE), points)
+
+    def _distrust_clean_marker(self, repairs: list[_PartitionRepair]) -> None:
+        """A log that goes on after the point at which the broker says that it stopped was written by somebody else."""
+        points = self._state.offsets.get(RECOVERY_POINT_FILE, {})
+        beyond = [each for each in repairs if each.partition.key and 0 <= points.get(each.partition.key, -1) < each.end]
+        if self._state.clean_stop and beyond:
+            text = f"{beyond[0].partition.name} goes on behind the clean stop; the next start checks it"
+            path = self._path(CLEAN_SHUTDOWN_FILE)
+            self._do(CLEAN_SHUTDOWN_FILE, "removed", text, partial(self._files.remove, path))

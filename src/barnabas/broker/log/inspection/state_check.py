@@ -1,0 +1,116 @@
+"""Producers and leader epochs as the batches tell them, beside what snapshots and the epoch checkpoint say.
+
+Role: replays every batch, as recovery does, and compares on the way. Thread: the caller's. Lock: none.
+
+A snapshot may know fewer producers than the batches (they expire) and some whose batches are gone (retention); what both know must agree.
+"""
+
+from __future__ import annotations
+
+from barnabas.broker.log.checkpoints import LEADER_EPOCH_FILE
+from barnabas.broker.log.epochs import LeaderEpochs
+from barnabas.broker.log.files import FileSystem
+from barnabas.broker.log.inspection.batch_scan import Batch
+from barnabas.broker.log.producer_state import CorruptSnapshot, ProducerEntry, ProducerStates
+from barnabas.records.batch import NO_PRODUCER_ID
+
+MOST_PRODUCERS = 1_000_000
+"""Producers that are followed; a log with more of them is checked without."""
+_LARGEST_SNAPSHOT = 64 * MOST_PRODUCERS
+
+
+class ProducerReplay:
+    """The state of producers after the batches so far."""
+
+    def __init__(self, partition: str) -> None:
+        self.states = ProducerStates(partition)
+        self._from = 0
+        self.given_up = False
+
+    def begin_with(self, states: ProducerStates, offset: int) -> None:
+        """The log begins at an offset, and this snapshot tells what was before."""
+        self.states, self._from = states, offset
+
+    def note(self, batch: Batch) -> None:
+        header = batch.header
+        if header.producer_id > NO_PRODUCER_ID and not self.given_up:
+            self.states.update(header, header.base_offset, 0)
+            if len(self.states.entries) > MOST_PRODUCERS:
+                self.given_up = True
+                self.states.entries.clear()
+
+    def contradiction(self, snapshot: ProducerStates) -> str:
+        """What a snapshot of this very moment says that the batches do not; or an empty text."""
+        if self.given_up:
+            return ""
+        for producer_id, claimed in snapshot.entries.items():
+            known = self.states.entries.get(producer_id)
+            text = _difference(claimed, known, self._from)
+            if text:
+                return f"producer {producer_id}: {text}"
+        return ""
+
+
+def _difference(claimed: ProducerEntry, known: ProducerEntry | None, first_offset: int) -> str:
+    last = claimed.batches[-1] if claimed.batches else None
+    if known is None:
+        if last is None or last.last_offset < first_offset:
+            return ""
+        return f"the snapshot knows a batch that ends at offset {last.last_offset}, the log has none of this producer"
+    if claimed.epoch != known.epoch:
+        return f"epoch {claimed.epoch} in the snapshot, {known.epoch} in the log"
+    seen = known.batches[-1] if known.batches else None
+    if last is not None and seen is not None and (last.last_sequence, last.last_offset) != seen[1:4:2]:
+        return (
+            f"sequence {last.last_sequence} at offset {last.last_offset} in the snapshot, "
+            f"{seen.last_sequence} at {seen.last_offset} in the log"
+        )
+    return ""
+
+
+def read_snapshot(files: FileSystem, path: str, partition: str) -> ProducerStates:
+    """CorruptSnapshot or OSError when it cannot be used."""
+    with files.open_read_only(path) as file:
+        size = files.size(file.fileno())
+    if size > _LARGEST_SNAPSHOT:
+        raise CorruptSnapshot(f"{size} bytes are too many for a snapshot")
+    states = ProducerStates(partition)
+    states.load(files.read_file(path), 0)
+    return states
+
+
+def usable_snapshot(files: FileSystem, path: str, partition: str) -> ProducerStates | None:
+    try:
+        return read_snapshot(files, path, partition)
+    except (CorruptSnapshot, OSError):
+        return None
+
+
+class EpochWatch:
+    """Leader epochs may only grow from batch to batch, and must be what the checkpoint says for their offset."""
+
+    def __init__(self, entries: list[tuple[int, int]], certain_below: int) -> None:
+        self._known = LeaderEpochs(entries)
+        self._certain_below = certain_below
+        self._newest = -1
+        self.seen = LeaderEpochs([])
+        """What a checkpoint that is made from the batches alone would hold."""
+
+    def expected(self, batch: Batch) -> int:
+        """What the checkpoint says for a batch, or -1."""
+        return self._known.of_offset(batch.header.base_offset)
+
+    def problem(self, batch: Batch) -> str:
+        epoch = batch.header.partition_leader_epoch
+        expected = self.expected(batch)
+        newer = epoch > self._known.latest and batch.header.last_offset >= self._certain_below
+        text = ""
+        if expected >= 0 and epoch != expected and not newer:
+            text = f"the leader epoch is {epoch}, {LEADER_EPOCH_FILE} says {expected}"
+        elif epoch < self._newest:
+            text = f"the leader epoch goes back from {self._newest} to {epoch}: one of the two is wrong"
+        if text and expected >= 0:
+            return text
+        self._newest = epoch
+        self.seen.assign(epoch, batch.header.base_offset)
+        return text

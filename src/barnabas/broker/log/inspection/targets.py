@@ -1,0 +1,140 @@
+"""What a path is: a log directory, the directory of a partition, or one file of it.
+
+Role: from a path that a user typed to partitions and their segments, by names alone. Thread: any. Lock: none.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field
+
+from barnabas.broker.log.checkpoints import (
+    LEADER_EPOCH_FILE,
+    LOG_START_FILE,
+    META_PROPERTIES_FILE,
+    PARTITION_METADATA_FILE,
+    RECOVERY_POINT_FILE,
+    REPLICATION_FILE,
+)
+from barnabas.broker.log.files import FileSystem
+from barnabas.broker.log.segment import LOG_SUFFIX
+from barnabas.errors import BarnabasError
+
+CLEANER_FILE = "cleaner-offset-checkpoint"
+OFFSET_CHECKPOINTS = (RECOVERY_POINT_FILE, LOG_START_FILE, REPLICATION_FILE, CLEANER_FILE)
+_SEGMENT_FILE = re.compile(r"(?P<base>\d{20})\.(log|index|timeindex|txnindex|snapshot)\Z")
+_PARTITION_NAME = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>\d{1,10})\Z")
+_REMOVED = re.compile(r".*\.[0-9a-f]{32}-(delete|stray|future)\Z")
+
+
+class NotALog(BarnabasError):
+    """A path at which there is nothing that these tools understand."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFiles:
+    """One segment by name. `names` are those of all files that begin with its base offset."""
+
+    base_offset: int
+    names: frozenset[str]
+
+    def name(self, suffix: str) -> str:
+        return f"{self.base_offset:020d}{suffix}"
+
+    def has(self, suffix: str) -> bool:
+        return self.name(suffix) in self.names
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """The directory of a partition. `log_dir` is the directory above it when that is a log directory, else empty."""
+
+    name: str
+    directory: str
+    log_dir: str = ""
+
+    @property
+    def key(self) -> tuple[str, int] | None:
+        match = _PARTITION_NAME.match(self.name)
+        return (match["topic"], int(match["partition"])) if match else None
+
+    def path(self, name: str) -> str:
+        return os.path.join(self.directory, name)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What is to be inspected. `only` is a single file of the only partition; `removed` are directories that the broker will remove."""
+
+    path: str
+    log_dir: str
+    partitions: tuple[Partition, ...]
+    only: str = ""
+    removed: tuple[str, ...] = field(default=())
+
+    @property
+    def is_log_dir(self) -> bool:
+        return bool(self.log_dir) and self.path == self.log_dir
+
+
+def find(files: FileSystem, path: str) -> Target:
+    """What a path is; NotALog when it is nothing that can be inspected."""
+    path = os.path.abspath(path)
+    if not files.exists(path):
+        raise NotALog(f"{path} does not exist")
+    if not files.is_directory(path):
+        return _single_file(files, path)
+    names = files.list_directory(path)
+    if any(_SEGMENT_FILE.match(name) for name in names) or PARTITION_METADATA_FILE in names:
+        return Target(path, _log_dir_above(files, path), (_partition(files, path),))
+    if _is_log_dir(names) or any(_PARTITION_NAME.match(name) for name in names):
+        return _whole_log_dir(files, path, names)
+    raise NotALog(f"{path} is neither a log directory nor the directory of a partition")
+
+
+def segments_of(files: FileSystem, partition: Partition) -> list[SegmentFiles]:
+    """The segments of a partition, oldest first; only those that have a log."""
+    by_base: dict[int, set[str]] = {}
+    for name in files.list_directory(partition.directory):
+        match = _SEGMENT_FILE.match(name)
+        if match:
+            by_base.setdefault(int(match["base"]), set()).add(name)
+    found = [SegmentFiles(base, frozenset(names)) for base, names in sorted(by_base.items())]
+    return [segment for segment in found if segment.has(LOG_SUFFIX)]
+
+
+def _single_file(files: FileSystem, path: str) -> Target:
+    directory, name = os.path.split(path)
+    if _SEGMENT_FILE.match(name) or name == LEADER_EPOCH_FILE:
+        return Target(path, _log_dir_above(files, directory), (_partition(files, directory),), only=name)
+    if name in OFFSET_CHECKPOINTS:
+        return Target(path, directory, (), only=name)
+    raise NotALog(f"{path} is no file of a log: segments are named 00000000000000000000.log and so on")
+
+
+def _partition(files: FileSystem, directory: str) -> Partition:
+    return Partition(os.path.basename(directory), directory, _log_dir_above(files, directory))
+
+
+def _log_dir_above(files: FileSystem, directory: str) -> str:
+    parent = os.path.dirname(directory)
+    return parent if _is_log_dir(files.list_directory(parent)) else ""
+
+
+def _is_log_dir(names: list[str]) -> bool:
+    return META_PROPERTIES_FILE in names or RECOVERY_POINT_FILE in names
+
+
+def _whole_log_dir(files: FileSystem, path: str, names: list[str]) -> Target:
+    directories = [name for name in sorted(names) if files.is_directory(os.path.join(path, name))]
+    removed = tuple(name for name in directories if _REMOVED.match(name))
+    partitions = [
+        Partition(name, os.path.join(path, name), path) for name in directories if _PARTITION_NAME.match(name)
+    ]
+    return Target(path, path, tuple(sorted(partitions, key=_by_number)), removed=removed)
+
+
+def _by_number(partition: Partition) -> tuple[str, int]:
+    """orders-2 before orders-10."""
+    return partition.key or (partition.name, 0)

@@ -1,0 +1,417 @@
+"""Verifying a partition: every batch, every record, every file beside them.
+
+Role: reads the segments of a partition in order and compares all that is known about them. Nothing is written and no lock is taken, so it
+also runs beside a broker; what such a broker is writing at this moment is no damage.
+Thread: the caller's; one `PartitionCheck` per thread. Lock: none.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from barnabas.broker.log.checkpoints import LEADER_EPOCH_FILE, LOG_START_FILE, RECOVERY_POINT_FILE, REPLICATION_FILE
+from barnabas.broker.log.files import FileSystem
+from barnabas.broker.log.inspection.batch_scan import (
+    UNBOUNDED,
+    Batch,
+    Damage,
+    ScanRequest,
+    SegmentScan,
+    batch_bytes,
+)
+from barnabas.broker.log.inspection.checkpoint_check import (
+    CheckpointDamaged,
+    DirectoryState,
+    Known,
+    read_directory,
+    strict_epochs,
+)
+from barnabas.broker.log.inspection.findings import NO_PLACE, NOWHERE, Code, Finding, PartitionReport, Severity, Where
+from barnabas.broker.log.inspection.index_check import (
+    OFFSET_ENTRY,
+    TIME_ENTRY,
+    OffsetIndexWalk,
+    TimeIndexWalk,
+    size_problem,
+)
+from barnabas.broker.log.inspection.lock_owner import LockOwner, owner_of
+from barnabas.broker.log.inspection.record_check import LARGEST_BATCH, check_records
+from barnabas.broker.log.inspection.side_names import explained_gaps, offset_of
+from barnabas.broker.log.inspection.state_check import EpochWatch, ProducerReplay, read_snapshot, usable_snapshot
+from barnabas.broker.log.inspection.targets import NotALog, Partition, SegmentFiles, Target, segments_of
+from barnabas.broker.log.producer_state import SNAPSHOT_SUFFIX, CorruptSnapshot
+from barnabas.broker.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, segment_name
+from barnabas.records.batch import CorruptBatch
+
+Progress = Callable[[int], None]
+"""Told how many more bytes of segments were read."""
+_PROGRESS_BYTES = 1 << 20
+
+
+@dataclass(slots=True)
+class SegmentOutcome:
+    """What repair needs to know about a segment. `stale` are the suffixes of files that must be made anew."""
+
+    files: SegmentFiles
+    size: int = 0
+    end_offset: int = 0
+    damages: list[Damage] = field(default_factory=list)
+    epochs: list[tuple[int, int]] = field(default_factory=list)
+    """(position of a batch, the leader epoch that it should have)"""
+    stale: set[str] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class TargetReport:
+    """All that a verification found."""
+
+    path: str
+    owner: LockOwner
+    directory: PartitionReport
+    """Findings about the files of the log directory itself."""
+    partitions: list[PartitionReport] = field(default_factory=list)
+
+    @property
+    def clean(self) -> bool:
+        return self.directory.clean and all(report.clean for report in self.partitions)
+
+
+def verify_target(files: FileSystem, target: Target, progress: Progress) -> TargetReport:
+    """Verify everything at a path."""
+    owner = owner_of(target.log_dir)
+    state = read_directory(files, target.log_dir)
+    report = TargetReport(target.path, owner, PartitionReport("", target.log_dir))
+    if target.is_log_dir:
+        check_directory(state, target, report.directory)
+    for partition in target.partitions:
+        check = PartitionCheck(files, partition, state, owner.held, progress)
+        report.partitions.append(check.run(target.only))
+    return report
+
+
+def total_bytes(files: FileSystem, target: Target) -> int:
+    """How much there is to read, for a progress bar."""
+    total = 0
+    for partition in target.partitions:
+        try:
+            total += sum(files.list_sizes(partition.directory, LOG_SUFFIX)[1].values())
+        except FileNotFoundError:
+            continue  # deleted meanwhile
+    return total
+
+
+def check_directory(state: DirectoryState, target: Target, report: PartitionReport) -> None:
+    for name, problem in state.damaged.items():
+        report.add(Finding(Severity.DAMAGE, Code.CHECKPOINT, "", name, problem))
+    for name in target.removed:
+        report.add(
+            Finding(Severity.NOTE, Code.ORPHAN, "", name, "is left over; the broker removes it or leaves it alone")
+        )
+
+
+class PartitionCheck:
+    """One pass over one partition. `outcomes` is for repair."""
+
+    def __init__(
+        self, files: FileSystem, partition: Partition, state: DirectoryState, live: bool, progress: Progress
+    ) -> None:
+        self._files = files
+        self._partition = partition
+        self._known: Known = state.known(partition)
+        self._in_log_dir = bool(state.path)
+        self._clean_stop = state.clean_stop
+        self._live = live
+        self._progress = progress
+        self._tainted = False
+        self._explained: list[tuple[int, int]] = []
+        self.report = PartitionReport(partition.name, partition.directory)
+        self.replay = ProducerReplay(partition.name)
+        self.epochs = EpochWatch([], 0)
+        self.outcomes: list[SegmentOutcome] = []
+        self.bad_snapshots: list[str] = []
+        self.bad_epochs = False
+
+    def run(self, only: str = "") -> PartitionReport:
+        """Verify the partition, or the one segment that a file belongs to."""
+        try:
+            segments = segments_of(self._files, self._partition)
+            names = self._files.list_directory(self._partition.directory)
+            self._explained = explained_gaps(names)
+            chosen = self._choose(segments, only)
+            self._load_epochs()
+            self._check_segments(segments, chosen)
+            if not only:
+                self._check_names(names, segments)
+                self._check_known()
+        except FileNotFoundError as error:
+            self._vanished(error)
+        except OSError as error:
+            name = os.path.basename(error.filename or "")
+            self._damaged(Code.UNREADABLE, name, error.strerror or str(error))
+        return self.report
+
+    def _choose(self, segments: list[SegmentFiles], only: str) -> list[SegmentFiles]:
+        if not only or only == LEADER_EPOCH_FILE:
+            return segments
+        chosen = [segment for segment in segments if only in segment.names]
+        if not chosen:
+            raise NotALog(f"{only} has no log beside it: give the directory instead")
+        return chosen
+
+    def _vanished(self, error: FileNotFoundError) -> None:
+        name = os.path.basename(error.filename or "")
+        if self._live:
+            self._note(Code.LIVE, name, "was removed by the broker meanwhile")
+        else:
+            self._damaged(Code.UNREADABLE, name, "is missing")
+
+    # Segments.
+
+    def _check_segments(self, segments: list[SegmentFiles], chosen: list[SegmentFiles]) -> None:
+        if not chosen:
+            return
+        end = chosen[0].base_offset
+        self._begin_replay(chosen[0])
+        self.report.start = max(self._known.start, end)
+        for segment in chosen:
+            following = segments[segments.index(segment) + 1 :]
+            next_base = following[0].base_offset if following else UNBOUNDED
+            if segment.base_offset > end:
+                self._gap(segment.name(LOG_SUFFIX), end, segment.base_offset, 0)
+            self._check_snapshot_at(segment.base_offset, segment is chosen[0])
+            request = ScanRequest(
+                self._partition.path(segment.name(LOG_SUFFIX)),
+                segment.base_offset,
+                max(end, segment.base_offset),
+                next_base,
+                self._live and not following,
+            )
+            end = max(end, self._check_segment(segment, request))
+        self.report.end = end
+        if not segments[-1].base_offset > chosen[-1].base_offset:
+            self._check_snapshot_at(end, False)
+
+    def _begin_replay(self, first: SegmentFiles) -> None:
+        path = self._partition.path(first.name(SNAPSHOT_SUFFIX))
+        states = usable_snapshot(self._files, path, self._partition.name) if first.has(SNAPSHOT_SUFFIX) else None
+        self.replay = ProducerReplay(self._partition.name)
+        if states is not None:
+            self.replay.begin_with(states, first.base_offset)
+        else:
+            self.replay.begin_with(self.replay.states, first.base_offset)
+
+    def _check_segment(self, segment: SegmentFiles, request: ScanRequest) -> int:
+        outcome = SegmentOutcome(segment)
+        self.outcomes.append(outcome)
+        name = segment.name(LOG_SUFFIX)
+        with SegmentScan(self._files, request) as scan:
+            walks = self._open_walks(segment, outcome)
+            self._walk(scan, outcome, walks, name)
+            outcome.size, outcome.end_offset = scan.size, scan.end_offset
+            if scan.growing:
+                self._note(
+                    Code.LIVE, name, "is being written; it was read up to here", Where(scan.end_offset, scan.size)
+                )
+        self._finish_walks(walks, outcome)
+        self.report.segments += 1
+        self.report.bytes += outcome.size
+        return scan.end_offset
+
+    def _walk(self, scan: SegmentScan, outcome: SegmentOutcome, walks: _Walks, name: str) -> None:
+        reported, expected, damaged = 0, scan.end_offset, False
+        for piece in scan:
+            if isinstance(piece, Damage):
+                outcome.damages.append(piece)
+                damaged = self._tainted = True
+                self._damage(name, piece, scan.size, outcome)
+                expected = piece.offset
+                continue
+            if piece.header.base_offset > expected and not damaged:
+                self._gap(name, expected, piece.header.base_offset, piece.position)
+            expected, damaged = piece.header.next_offset, False
+            self._check_batch(scan, piece, outcome, name)
+            walks.note(piece)
+            if piece.position - reported >= _PROGRESS_BYTES:
+                self._progress(piece.position - reported)
+                reported = piece.position
+        self._progress(scan.size - reported)
+
+    def _check_batch(self, scan: SegmentScan, batch: Batch, outcome: SegmentOutcome, name: str) -> None:
+        header = batch.header
+        where = Where(header.base_offset, batch.position, header.size)
+        self.report.batches += 1
+        self.report.records += header.record_count
+        problem = self.epochs.problem(batch)
+        if problem:
+            self._damaged(Code.EPOCH, name, problem, where)
+            expected = self.epochs.expected(batch)
+            if expected >= 0:
+                outcome.epochs.append((batch.position, expected))
+        if header.size > LARGEST_BATCH:
+            self._note(Code.RECORDS, name, "the batch is too large to look into", where)
+            return
+        try:
+            lie = check_records(header, batch_bytes(scan, batch))
+        except CorruptBatch as error:
+            damage = Damage(
+                batch.position, header.size, header.base_offset, Code.RECORDS, f"the records cannot be read: {error}"
+            )
+            outcome.damages.append(damage)
+            self._tainted = True
+            self._damage(name, damage, scan.size, outcome)
+            return
+        if lie:
+            self._note(Code.RECORDS, name, lie, where)
+        self.replay.note(batch)
+
+    def _damage(self, name: str, piece: Damage, size: int, outcome: SegmentOutcome) -> None:
+        text = piece.text
+        if piece.position + piece.size == size and piece.code is not Code.RECORDS:
+            text += "; this is the end of the file"
+        if piece.restorable:
+            text += f"; the batch is whole, its base offset must be {piece.offset}"
+        outcome.stale.update((INDEX_SUFFIX, TIME_INDEX_SUFFIX))
+        self._damaged(piece.code, name, text, Where(piece.offset, piece.position, piece.size))
+
+    def _gap(self, name: str, first: int, following: int, position: int) -> None:
+        """Offsets that are nowhere. Compaction leaves such gaps, and so does a repair, which keeps what it took out in a side file."""
+        if following <= self._known.cleaned or any(low <= first and following <= high for low, high in self._explained):
+            return
+        certain = self._in_log_dir and self._known.cleaned < 0
+        text = f"offsets {first} to {following - 1} are missing"
+        if not certain:
+            text += "; compaction may have removed them"
+        found = self._damaged if certain else self._note
+        found(Code.GAP, name, text, Where(first, position))
+
+    # Indexes.
+
+    def _open_walks(self, segment: SegmentFiles, outcome: SegmentOutcome) -> _Walks:
+        walks = _Walks()
+        for suffix, code, entry in (
+            (INDEX_SUFFIX, Code.INDEX, OFFSET_ENTRY),
+            (TIME_INDEX_SUFFIX, Code.TIME_INDEX, TIME_ENTRY),
+        ):
+            name = segment.name(suffix)
+            report = self._index_report(outcome, suffix, code)
+            if not segment.has(suffix):
+                report("is missing", NOWHERE, NOWHERE)
+                continue
+            problem = size_problem(self._files, self._partition.path(name), entry)
+            if problem:
+                report(problem, NOWHERE, NOWHERE)
+            elif suffix == INDEX_SUFFIX:
+                walks.offsets = OffsetIndexWalk(self._files, self._partition.path(name), segment.base_offset, report)
+            else:
+                walks.times = TimeIndexWalk(self._files, self._partition.path(name), segment.base_offset, report)
+        return walks
+
+    def _index_report(self, outcome: SegmentOutcome, suffix: str, code: Code) -> Callable[[str, int, int], None]:
+        def report(text: str, position: int, offset: int) -> None:
+            outcome.stale.add(suffix)
+            if outcome.damages:
+                return  # of course it does not fit: the log itself is damaged
+            self._damaged(code, outcome.files.name(suffix), text, Where(offset, position))
+
+        return report
+
+    def _finish_walks(self, walks: _Walks, outcome: SegmentOutcome) -> None:
+        growing = self._live and outcome.files is self.outcomes[-1].files
+        if growing:
+            return  # the index may know batches that were written after the log was read
+        if walks.offsets is not None:
+            walks.offsets.finish(outcome.size)
+            left = walks.offsets.uncovered(outcome.size)
+            if left and not outcome.damages:
+                outcome.stale.add(INDEX_SUFFIX)
+                text = f"has no entry for the last {left} bytes of the log: look-ups there are slow"
+                self._note(Code.INDEX, outcome.files.name(INDEX_SUFFIX), text)
+        if walks.times is not None:
+            walks.times.finish(outcome.end_offset)
+
+    # Snapshots, epochs and checkpoints.
+
+    def _check_snapshot_at(self, offset: int, first: bool) -> None:
+        name = segment_name(offset) + SNAPSHOT_SUFFIX
+        path = self._partition.path(name)
+        if first or not self._files.exists(path):
+            return
+        states = usable_snapshot(self._files, path, self._partition.name)
+        if states is None:
+            return  # reported by _check_names
+        if self._tainted:
+            self.replay.begin_with(states, offset)
+            self._tainted = False
+            return
+        problem = self.replay.contradiction(states)
+        if problem:
+            self.bad_snapshots.append(name)
+            self._damaged(Code.SNAPSHOT, name, problem, Where(offset))
+
+    def _check_names(self, names: list[str], segments: list[SegmentFiles]) -> None:
+        """Files that belong to no segment, and snapshots that cannot be read."""
+        bases = {segment.base_offset for segment in segments}
+        for name in sorted(names):
+            offset = offset_of(name, (INDEX_SUFFIX, TIME_INDEX_SUFFIX))
+            if offset is not None and offset not in bases:
+                self._note(Code.ORPHAN, name, "has no log; the broker removes it")
+            if offset_of(name, (SNAPSHOT_SUFFIX,)) is not None:
+                self._check_snapshot_file(name)
+
+    def _check_snapshot_file(self, name: str) -> None:
+        try:
+            read_snapshot(self._files, self._partition.path(name), self._partition.name)
+        except CorruptSnapshot as error:
+            self.bad_snapshots.append(name)
+            self._damaged(Code.SNAPSHOT, name, str(error))
+        except FileNotFoundError:
+            if not self._live:
+                raise
+
+    def _load_epochs(self) -> None:
+        entries: list[tuple[int, int]] = []
+        if self._files.exists(self._partition.path(LEADER_EPOCH_FILE)):
+            try:
+                entries = strict_epochs(self._files, self._partition.directory)
+            except CheckpointDamaged as damage:
+                self.bad_epochs = True
+                self._damaged(Code.CHECKPOINT, LEADER_EPOCH_FILE, str(damage))
+        self.epochs = EpochWatch(entries, self._known.recovery_point)
+
+    def _check_known(self) -> None:
+        """What the log directory's checkpoints say about this partition."""
+        known, end = self._known, self.report.end
+        if known.recovery_point > end:
+            text = f"{RECOVERY_POINT_FILE} says that everything below {known.recovery_point} was on disk, the log ends at {end}"
+            self._damaged(Code.CHECKPOINT, RECOVERY_POINT_FILE, text, Where(end))
+        elif self._clean_stop and not self._live and 0 <= known.recovery_point < end and not self._tainted:
+            text = f"the broker stopped in order at {known.recovery_point}, the log ends at {end}"
+            self._damaged(Code.CHECKPOINT, RECOVERY_POINT_FILE, text, Where(end))
+        if known.start > end:
+            text = f"{LOG_START_FILE} says that the log begins at {known.start}, it ends at {end}"
+            self._damaged(Code.CHECKPOINT, LOG_START_FILE, text, Where(end))
+        if max(known.recovery_point, end) < known.high_watermark:
+            text = f"{known.high_watermark - end} records that were written are gone: they were not flushed ({REPLICATION_FILE})"
+            self._note(Code.CHECKPOINT, REPLICATION_FILE, text, Where(end))
+
+    def _damaged(self, code: Code, file: str, text: str, where: Where = NO_PLACE) -> None:
+        self.report.add(Finding(Severity.DAMAGE, code, self._partition.name, file, text, *where))
+
+    def _note(self, code: Code, file: str, text: str, where: Where = NO_PLACE) -> None:
+        self.report.add(Finding(Severity.NOTE, code, self._partition.name, file, text, *where))
+
+
+@dataclass(slots=True)
+class _Walks:
+    """The indexes of the segment that is being read, as far as they can be read."""
+
+    offsets: OffsetIndexWalk | None = None
+    times: TimeIndexWalk | None = None
+
+    def note(self, batch: Batch) -> None:
+        if self.offsets is not None:
+            self.offsets.note(batch)
+        if self.times is not None:
+            self.times.note(batch)
