@@ -64,7 +64,7 @@ def command() -> None:
     """
 
 
-@command.command("verify")
+@command.command("verify", short_help="Check every batch, record and index.")
 @PATH
 @FORMAT
 @click.option("--all", "all_findings", is_flag=True, help="Print every finding and every partition, however many.")
@@ -86,7 +86,7 @@ def verify_command(path: str, form: str, all_findings: bool) -> None:
     sys.exit(0 if report.clean else DAMAGED)
 
 
-@command.command("dump")
+@command.command("dump", short_help="Print batches, records, indexes, snapshots, checkpoints.")
 @PATH
 @FORMAT
 @click.option("--records", "--deep", "records", is_flag=True, help="Also the records inside the batches.")
@@ -132,7 +132,7 @@ def dump_command(
             log_text.print_rows(found, full=bool(options["full"]))
 
 
-@command.command("repair")
+@command.command("repair", short_help="Rebuild what can be, cut a torn tail, take out damage.")
 @PATH
 @FORMAT
 @click.option("--dry-run", is_flag=True, help="Say what would be done and write nothing.")

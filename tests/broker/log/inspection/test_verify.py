@@ -13,6 +13,7 @@ from barnabas.broker.log.checkpoints import LEADER_EPOCH_FILE, RECOVERY_POINT_FI
 from barnabas.broker.log.inspection.findings import Severity
 from barnabas.broker.log.inspection.lock_owner import owner_of
 from barnabas.broker.log.inspection.targets import NotALog
+from barnabas.broker.log.results import AppendOrigin
 from tests.broker.log.inspection.logs import (
     SMALL,
     ReadOnlyFiles,
@@ -26,7 +27,7 @@ from tests.broker.log.inspection.logs import (
     verify,
 )
 from tests.broker.log.stores import Store
-from tests.records.batches import Batch, batch, sequenced
+from tests.records.batches import Batch, batch, end_marker, sequenced, transactional
 
 
 @pytest.fixture
@@ -75,13 +76,18 @@ def test_random_bits_anywhere_in_a_segment_are_found(log: Path) -> None:
             flip(segment, bit)
 
 
-def test_a_base_offset_that_jumps_ahead_in_the_last_batch_is_found_by_the_recovery_point_alone(log: Path) -> None:
+def test_a_base_offset_that_jumps_ahead_in_the_last_batch_is_found_by_the_recovery_point_alone(tmp_path: Path) -> None:
     """The limit of what can be known: without the checkpoint such a batch looks as if compaction had removed what was before."""
+    log = tmp_path / "data"
+    with Store(log) as store:
+        for _ in range(5):
+            store.log.append(batch(2))
     last = spots(segments(log)[-1])[-1]
     overwrite(segments(log)[-1], last.position, struct.pack(">q", last.base_offset + 64))
     assert not verify(log).clean
-    alone = log.parent / "t-0"
+    alone = tmp_path / "t-0"
     shutil.copytree(log / "t-0", alone)
+    alone.joinpath("00000000000000000000.timeindex").write_bytes(b"")
     (partition,) = verify(alone).partitions
     assert partition.clean
     assert [each.code.value for each in partition.findings] == ["gap"]
@@ -222,11 +228,41 @@ def test_a_damaged_epoch_checkpoint_is_found(log: Path, text: str) -> None:
 
 def test_a_segment_that_is_missing_is_damage_unless_compaction_may_have_been_there(log: Path) -> None:
     segments(log)[1].unlink()
-    assert ("gap", segments(log)[1].name) in damage(verify(log))
+    following = segments(log)[1].name
+    assert ("gap", following) in damage(verify(log))
     shutil.copytree(log / "t-0", log.parent / "t-0")
-    assert verify(log.parent / "t-0").clean
+    assert ("gap", following) not in damage(verify(log.parent / "t-0"))
     (log / "cleaner-offset-checkpoint").write_text("0\n1\nt 0 170\n")
-    assert verify(log).clean
+    assert ("gap", following) not in damage(verify(log))
+
+
+@pytest.fixture
+def transactions(tmp_path: Path) -> Path:
+    """Aborted and committed transactions over three segments; one is still open when it is aborted in the next segment."""
+    with Store(tmp_path / "data", segment_bytes=700) as store:
+        for number in range(12):
+            store.log.append(transactional(1, number), origin=AppendOrigin.COORDINATOR)
+            store.log.append(transactional(2, number), origin=AppendOrigin.COORDINATOR)
+            store.log.append(end_marker(1 + number % 2, commit=number % 3 == 0), origin=AppendOrigin.COORDINATOR)
+    return tmp_path / "data"
+
+
+def test_the_transaction_index_must_have_what_the_markers_say(transactions: Path) -> None:
+    assert verify(transactions).clean, damage(verify(transactions))
+    files = sorted((transactions / "t-0").glob("*.txnindex"))
+    assert len(files) > 1
+    for file in files:
+        whole = file.read_bytes()
+        for bit in range(0, len(whole) * 8, 5):
+            flip(file, bit)
+            assert damage(verify(transactions)) == [("txnindex", file.name)], f"bit {bit} of {file.name}"
+            flip(file, bit)
+        for content in (whole + whole[-34:], whole[:-34], whole[:-1]):
+            file.write_bytes(content)
+            assert damage(verify(transactions)) == [("txnindex", file.name)]
+        file.unlink()
+        assert damage(verify(transactions)) == [("txnindex", file.name)]
+        file.write_bytes(whole)
 
 
 def test_one_segment_alone_can_be_verified(log: Path) -> None:

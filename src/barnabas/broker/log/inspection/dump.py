@@ -15,13 +15,14 @@ from barnabas.broker.log.checkpoints import LEADER_EPOCH_FILE, encode_topic_id, 
 from barnabas.broker.log.files import FileSystem
 from barnabas.broker.log.inspection.batch_scan import Batch, Damage, ScanRequest, SegmentScan, batch_bytes
 from barnabas.broker.log.inspection.checkpoint_check import CheckpointDamaged, strict_epochs, strict_offsets
-from barnabas.broker.log.inspection.index_check import OFFSET_ENTRY, TIME_ENTRY, read_entries
+from barnabas.broker.log.inspection.index_check import OFFSET_ENTRY, TIME_ENTRY, TXN_ENTRY, read_entries
 from barnabas.broker.log.inspection.record_check import LARGEST_BATCH, records_of
 from barnabas.broker.log.inspection.side_names import offset_of
 from barnabas.broker.log.inspection.state_check import read_snapshot
 from barnabas.broker.log.inspection.targets import OFFSET_CHECKPOINTS, Partition, SegmentFiles, Target, segments_of
 from barnabas.broker.log.producer_state import SNAPSHOT_SUFFIX, CorruptSnapshot
 from barnabas.broker.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
+from barnabas.broker.log.txn_index import TXN_INDEX_SUFFIX
 from barnabas.records.batch import BatchHeader, CorruptBatch
 from barnabas.records.compression import CODEC_NAMES
 
@@ -71,7 +72,7 @@ def _single_file(files: FileSystem, target: Target, selection: Selection) -> Ite
         for segment in everything:
             if name == segment.name(LOG_SUFFIX):
                 yield from _batches(files, partition, segment, selection)
-        base = offset_of(name, (INDEX_SUFFIX, TIME_INDEX_SUFFIX))
+        base = offset_of(name, (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX))
         if base is not None:
             yield from _index(files, partition, name, base)
 
@@ -90,7 +91,7 @@ def _partition(files: FileSystem, partition: Partition, selection: Selection) ->
         if parts & {BATCHES, RECORDS}:
             yield from _batches(files, partition, segment, selection)
         if INDEXES in parts:
-            for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+            for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX):
                 if segment.has(suffix):
                     yield from _index(files, partition, segment.name(suffix), segment.base_offset)
 
@@ -192,7 +193,11 @@ def _records(scan: SegmentScan, partition: Partition, batch: Batch, selection: S
 
 def _index(files: FileSystem, partition: Partition, name: str, base: int) -> Iterator[Row]:
     path = partition.path(name)
-    if name.endswith(TIME_INDEX_SUFFIX):
+    if name.endswith(TXN_INDEX_SUFFIX):
+        names = ("version", "producer_id", "first_offset", "last_offset", "last_stable_offset")
+        for entry in read_entries(files, path, TXN_ENTRY):
+            yield _row("txnindex", partition, file=name, **dict(zip(names, entry, strict=True)))
+    elif name.endswith(TIME_INDEX_SUFFIX):
         for timestamp, relative in read_entries(files, path, TIME_ENTRY):
             yield _row("timeindex", partition, file=name, timestamp=timestamp, offset=base + relative)
     else:

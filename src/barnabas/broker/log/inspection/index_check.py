@@ -4,7 +4,8 @@ Role: an index is walked beside the batches, entry by entry, so that the memory 
 wrong costs no data: the broker notices and rebuilds it. Thread: the caller's. Lock: none; files are opened read-only.
 
 Of an offset index each entry must name the position and the last offset of a batch; of a time index, a batch and its largest timestamp,
-which no batch before it exceeds. Entries that are missing make look-ups slower, never wrong.
+which no batch before it exceeds. Entries that are missing make look-ups slower, never wrong. A transaction index must have exactly the
+transactions that the markers in the segment abort; without it consumers would read what was aborted.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ from collections.abc import Callable, Iterator
 
 from barnabas.broker.log.files import FileSystem
 from barnabas.broker.log.inspection.batch_scan import Batch
+from barnabas.broker.log.txn_index import AbortedEntry
 from barnabas.records.batch import NO_TIMESTAMP
 
 _CHUNK_ENTRIES = 4096
 OFFSET_ENTRY = struct.Struct(">ii")
 TIME_ENTRY = struct.Struct(">qi")
+TXN_ENTRY = struct.Struct(">hqqqq")
 _SHORT_GAP = 4 * 4096
 """Bytes without an entry that are always in order."""
 
@@ -52,7 +55,7 @@ class _Walk:
     def __init__(self, files: FileSystem, path: str, base_offset: int, report: Report) -> None:
         self._base = base_offset
         self._report = report
-        self._entries = read_entries(files, path, self._entry)
+        self._entries = read_entries(files, path, self._entry) if files.exists(path) else iter(())
         self._number = -1
         self._current: tuple[int, ...] | None = None
         self.failed = False
@@ -140,3 +143,42 @@ class TimeIndexWalk(_Walk):
         if self._current is not None:
             offset = self._current[1] + self._base
             self._fail(f"entry {self._number} is for offset {offset}, the log ends at {end_offset}", offset)
+
+
+class TxnIndexWalk(_Walk):
+    """Compares a transaction index with the aborted transactions that `note` is told, in order.
+
+    `begun_before` is where the knowledge of open transactions begins: an older one may be in the index without being known.
+    """
+
+    _entry = TXN_ENTRY
+
+    def __init__(self, files: FileSystem, path: str, base_offset: int, report: Report) -> None:
+        super().__init__(files, path, base_offset, report)
+        self.begun_before = 0
+
+    @staticmethod
+    def _ascends(previous: tuple[int, ...], current: tuple[int, ...]) -> bool:
+        return previous[3] < current[3]
+
+    def note(self, aborted: AbortedEntry) -> None:
+        self._skip_unknown(aborted.last_offset)
+        if self.failed:
+            return
+        if self._current != (0, *aborted):
+            has = f"entry {self._number} is {self._current}" if self._current else "it has no entry for that"
+            text = (
+                f"producer {aborted.producer_id} aborted offsets {aborted.first_offset} to {aborted.last_offset}; {has}"
+            )
+            self._fail(text, aborted.first_offset)
+            return
+        self._advance()
+
+    def finish(self, end_offset: int) -> None:
+        self._skip_unknown(end_offset)
+        if self._current is not None:
+            self._fail(f"entry {self._number} is {self._current}, of which the log knows nothing")
+
+    def _skip_unknown(self, below: int) -> None:
+        while self._current is not None and self._current[3] < below and self._current[2] < self.begun_before:
+            self._advance()

@@ -14,14 +14,12 @@ from typing import NamedTuple
 
 from barnabas.records.batch import HEADER_SIZE, BatchHeader, CorruptBatch
 from barnabas.records.compression import decompress
+from barnabas.records.kernel import record_layout
 from barnabas.records.reader import MIN_DECOMPRESSED_LIMIT, read_varint
 
 LARGEST_BATCH = 256 * 1024 * 1024
 """A batch above this is not looked into: no setting of a broker that people use lets it in."""
 _EXPANSION = 1024
-
-ABORT, COMMIT = 0, 1
-MARKER_NAMES = {ABORT: "abort", COMMIT: "commit"}
 
 
 class Record(NamedTuple):
@@ -57,25 +55,25 @@ def check_records(header: BatchHeader, batch: bytes) -> str:
     """What the header says wrongly about its records, or an empty text. CorruptBatch when they cannot be read."""
     if header.record_count < 0:
         raise CorruptBatch(f"the header counts {header.record_count} records")
-    previous, latest = header.base_offset - 1, -1
-    for record in records_of(header, batch):
-        if not previous < record.offset <= header.last_offset:
-            raise CorruptBatch(
-                f"offset {record.offset} follows {previous} in a batch that ends at {header.last_offset}"
-            )
-        previous = record.offset
-        latest = max(latest, record.timestamp)
-    if header.record_count and not header.log_append_time and latest != header.max_timestamp:
-        return f"the largest timestamp is {latest}, the header says {header.max_timestamp}"
+    if not header.record_count:
+        return ""  # compaction removed them all
+    data = plain_records(header, batch)
+    if header.last_offset_delta == header.record_count - 1:
+        latest = record_layout.check_records(data, 0, header.record_count).max_timestamp_delta
+    else:
+        latest = _check_thinned_out(header, data)
+    if not header.log_append_time and header.base_timestamp + latest != header.max_timestamp:
+        return f"the largest timestamp is {header.base_timestamp + latest}, the header says {header.max_timestamp}"
     return ""
 
 
-def marker_of(header: BatchHeader, batch: bytes) -> int:
-    """Whether a control batch commits or aborts (COMMIT, ABORT); -1 for other control batches."""
-    for record in records_of(header, batch):
-        if record.key is not None and len(record.key) >= 4:
-            return int.from_bytes(record.key[2:4], "big", signed=True)
-    return -1
+def _check_thinned_out(header: BatchHeader, data: bytes) -> int:
+    """Compaction has removed records: the offsets of the others must ascend. The largest timestamp delta."""
+    spans = record_layout.record_spans(data, 0, header.record_count)
+    last = spans[-record_layout.SPAN_FIELDS + 2]
+    if last > header.last_offset_delta:
+        raise CorruptBatch(f"offset {header.base_offset + last} is in a batch that ends at {header.last_offset}")
+    return max(spans[3 :: record_layout.SPAN_FIELDS])
 
 
 def _record_at(data: bytes, position: int, header: BatchHeader) -> tuple[Record, int]:

@@ -37,7 +37,8 @@ from barnabas.broker.log.inspection.side_names import offset_of
 from barnabas.broker.log.inspection.targets import NotALog, Partition, Target
 from barnabas.broker.log.inspection.verify import PartitionCheck, Progress, SegmentOutcome, check_directory
 from barnabas.broker.log.producer_state import SNAPSHOT_SUFFIX
-from barnabas.broker.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
+from barnabas.broker.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, segment_name
+from barnabas.broker.log.txn_index import TXN_INDEX_SUFFIX
 from barnabas.errors import BarnabasError
 
 _LOST_WITH = {
@@ -45,6 +46,9 @@ _LOST_WITH = {
     LOG_START_FILE: "records that DeleteRecords had hidden are visible again as far as their segments are there",
     REPLICATION_FILE: "nothing is lost by it",
 }
+
+
+_ANEW = "anew from the batches"
 
 
 class DirectoryInUse(BarnabasError):
@@ -183,7 +187,7 @@ class _PartitionRepair:
                 self.end = min(self.end, broken[-1].offset)
         if tail is not None:
             self._cut(path, name, tail, shift=0 if left else sum(damage.size for damage in broken))
-        if not left and (outcome.stale or outcome.damages):
+        if not left and (outcome.stale - {TXN_INDEX_SUFFIX} or outcome.damages):
             self._rebuild_indexes(outcome)
 
     def _patch(self, path: str, name: str, outcome: SegmentOutcome) -> None:
@@ -262,22 +266,35 @@ class _PartitionRepair:
                 )
 
     def _repair_state(self, check: PartitionCheck) -> None:
-        """Snapshots at or after a change are made anew from the batches, and so are those that were wrong."""
+        """What is derived from all batches: wrong files, and those behind a change, are made anew."""
         names = self._files.list_directory(self.partition.directory)
         bases = {outcome.files.base_offset for outcome in check.outcomes}
-        stale = []
-        for name in sorted(names):
-            offset = offset_of(name, (SNAPSHOT_SUFFIX,))
-            changed = offset is not None and self._changed_from is not None and offset > self._changed_from
-            if offset is not None and (changed or name in check.bad_snapshots):
-                stale.append(offset)
-                text = "anew from the batches" if offset in bases else "it is made anew at the next start"
-                self._do(name, "rebuilt" if offset in bases else "removed", text, _later)
+        snapshots = {
+            offset
+            for name in names
+            if (offset := offset_of(name, (SNAPSHOT_SUFFIX,))) is not None
+            and (self._is_behind_change(offset - 1) or name in check.bad_snapshots)
+        }
+        for offset in sorted(snapshots):
+            what, text = ("rebuilt", _ANEW) if offset in bases else ("removed", "it is made anew at the next start")
+            self._do(segment_name(offset) + SNAPSHOT_SUFFIX, what, text, _later)
+        transactions = {
+            outcome.files.base_offset
+            for outcome in check.outcomes
+            if TXN_INDEX_SUFFIX in outcome.stale
+            or (outcome.files.has(TXN_INDEX_SUFFIX) and self._is_behind_change(outcome.end_offset))
+        }
+        for offset in sorted(transactions):
+            self._do(segment_name(offset) + TXN_INDEX_SUFFIX, "rebuilt", _ANEW, _later)
         epochs = LEADER_EPOCH_FILE not in names or check.bad_epochs
         if epochs:
-            self._do(LEADER_EPOCH_FILE, "rebuilt", "anew from the batches", _later)
-        if (stale or epochs) and not self._options.dry_run:
-            surgery.rebuild_state(self._files, self.partition, stale, epochs)
+            self._do(LEADER_EPOCH_FILE, "rebuilt", _ANEW, _later)
+        request = surgery.StateRequest(frozenset(snapshots), frozenset(transactions), epochs)
+        if request and not self._options.dry_run:
+            surgery.rebuild_state(self._files, self.partition, request)
+
+    def _is_behind_change(self, offset: int) -> bool:
+        return self._changed_from is not None and offset >= self._changed_from
 
 
 class _DirectoryRepair:

@@ -12,7 +12,9 @@ from barnabas.broker.log.epochs import LeaderEpochs
 from barnabas.broker.log.files import FileSystem
 from barnabas.broker.log.inspection.batch_scan import Batch
 from barnabas.broker.log.producer_state import CorruptSnapshot, ProducerEntry, ProducerStates
-from barnabas.records.batch import NO_PRODUCER_ID
+from barnabas.broker.log.txn_index import AbortedEntry
+from barnabas.records.batch import HEADER_SIZE, NO_PRODUCER_ID
+from barnabas.records.control import parse_end_marker
 
 MOST_PRODUCERS = 1_000_000
 """Producers that are followed; a log with more of them is checked without."""
@@ -25,19 +27,30 @@ class ProducerReplay:
     def __init__(self, partition: str) -> None:
         self.states = ProducerStates(partition)
         self._from = 0
+        self.knows_open_from = 0
+        """Transactions that began before this offset may be open without being known here."""
         self.given_up = False
 
     def begin_with(self, states: ProducerStates, offset: int) -> None:
         """The log begins at an offset, and this snapshot tells what was before."""
-        self.states, self._from = states, offset
+        self.states, self._from, self.knows_open_from = states, offset, 0
 
-    def note(self, batch: Batch) -> None:
+    def begin_without(self, offset: int) -> None:
+        """The log begins at an offset, and what was before is not known."""
+        self.states, self._from, self.knows_open_from = ProducerStates(self.states.partition), offset, offset
+
+    def note(self, batch: Batch, data: bytes) -> AbortedEntry | None:
+        """Do what the batch did when it was appended; the transaction that it aborted. CorruptBatch for a marker that is none."""
         header = batch.header
-        if header.producer_id > NO_PRODUCER_ID and not self.given_up:
-            self.states.update(header, header.base_offset, 0)
-            if len(self.states.entries) > MOST_PRODUCERS:
-                self.given_up = True
-                self.states.entries.clear()
+        if header.producer_id == NO_PRODUCER_ID or self.given_up:
+            return None
+        marker = parse_end_marker(header, data[HEADER_SIZE:]) if header.control else None
+        aborted = self.states.aborted_by(header, marker, header.base_offset) if marker else None
+        self.states.update(header, header.base_offset, 0, marker)
+        if len(self.states.entries) > MOST_PRODUCERS:
+            self.given_up = True
+            self.states.clear()
+        return aborted
 
     def contradiction(self, snapshot: ProducerStates) -> str:
         """What a snapshot of this very moment says that the batches do not; or an empty text."""

@@ -7,20 +7,23 @@ Thread: the caller's. Lock: the caller holds the directory's.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from barnabas.broker.log.checkpoints import LEADER_EPOCH_FILE, encode_epochs, write_offsets
 from barnabas.broker.log.config import LogConfig
 from barnabas.broker.log.files import FileSystem, OpenFile
-from barnabas.broker.log.inspection.batch_scan import Batch, Damage, ScanRequest, SegmentScan
+from barnabas.broker.log.inspection.batch_scan import Batch, Damage, ScanRequest, SegmentScan, batch_bytes
 from barnabas.broker.log.inspection.side_names import DAMAGED_SUFFIX, damaged_name
 from barnabas.broker.log.inspection.state_check import EpochWatch, ProducerReplay, usable_snapshot
-from barnabas.broker.log.inspection.targets import Partition, segments_of
+from barnabas.broker.log.inspection.targets import Partition, SegmentFiles, segments_of
 from barnabas.broker.log.producer_state import SNAPSHOT_SUFFIX, ProducerStates
 from barnabas.broker.log.segment import LOG_SUFFIX, Segment, segment_name
-from barnabas.records.batch import HEADER_SIZE
+from barnabas.broker.log.txn_index import TXN_INDEX_SUFFIX, AbortedEntry, TransactionIndex
+from barnabas.records.batch import HEADER_SIZE, CorruptBatch
 
 _CHUNK = 1 << 20
 _BASE_OFFSET = struct.Struct(">q")
@@ -141,31 +144,64 @@ def replace_checkpoint(files: FileSystem, path: str) -> None:
     write_offsets(files, path, {})
 
 
-def rebuild_state(files: FileSystem, partition: Partition, stale: list[int], epochs: bool) -> None:
-    """Write snapshots anew from the batches, those of segments; others are removed. With `epochs`, the epoch checkpoint too."""
-    segments = segments_of(files, partition)
+@dataclass(frozen=True, slots=True)
+class StateRequest:
+    """What is to be made anew from the batches: snapshots by offset, transaction indexes by base offset, the epoch checkpoint."""
+
+    snapshots: frozenset[int]
+    transactions: frozenset[int]
+    epochs: bool
+
+    def __bool__(self) -> bool:
+        return bool(self.snapshots or self.transactions or self.epochs)
+
+
+def rebuild_state(files: FileSystem, partition: Partition, request: StateRequest) -> None:
+    """One pass over all batches. Snapshots that belong to no segment are only removed: the next start makes its own."""
     watch = EpochWatch([], 0)
     replay = ProducerReplay(partition.name)
-    for offset in stale:
+    first = _trusted_snapshot(files, partition, request.snapshots)
+    if first is not None:
+        replay.begin_with(*first)
+    for offset in request.snapshots:
         files.remove(partition.path(segment_name(offset) + SNAPSHOT_SUFFIX))
-    for segment in segments:
-        before = _trusted_snapshot(files, partition, segment.base_offset, stale)
-        if before is not None and segment is segments[0]:
-            replay.begin_with(before, segment.base_offset)
-        if segment.base_offset in stale:
-            path = partition.path(segment.name(SNAPSHOT_SUFFIX))
-            files.write_file(path, replay.states.encode())
-        request = ScanRequest(partition.path(segment.name(LOG_SUFFIX)), segment.base_offset, segment.base_offset)
-        with SegmentScan(files, request) as scan:
-            for piece in scan:
-                if isinstance(piece, Batch):
-                    replay.note(piece)
-                    watch.problem(piece)
-    if epochs:
+    for segment in segments_of(files, partition):
+        if segment.base_offset in request.snapshots:
+            files.write_file(partition.path(segment.name(SNAPSHOT_SUFFIX)), replay.states.encode())
+        index = TransactionIndex(files, partition.path(segment.name(TXN_INDEX_SUFFIX)), segment.base_offset)
+        rebuilt = segment.base_offset in request.transactions
+        if rebuilt:
+            index.reset()
+        for aborted in _replay_segment(files, partition, segment, replay, watch):
+            if rebuilt:
+                index.append(aborted)
+        index.sync()
+    if request.epochs:
         files.replace_file(partition.path(LEADER_EPOCH_FILE), encode_epochs(list(watch.seen.entries) or [(0, 0)]))
     files.sync_directory(partition.directory)
 
 
-def _trusted_snapshot(files: FileSystem, partition: Partition, offset: int, stale: list[int]) -> ProducerStates | None:
+def _replay_segment(
+    files: FileSystem, partition: Partition, segment: SegmentFiles, replay: ProducerReplay, watch: EpochWatch
+) -> Iterator[AbortedEntry]:
+    """The transactions that the segment's markers abort."""
+    request = ScanRequest(partition.path(segment.name(LOG_SUFFIX)), segment.base_offset, segment.base_offset)
+    with SegmentScan(files, request) as scan:
+        for piece in scan:
+            if isinstance(piece, Batch):
+                watch.problem(piece)
+                with contextlib.suppress(CorruptBatch):  # a marker that cannot be read was left where it is
+                    aborted = replay.note(piece, batch_bytes(scan, piece) if piece.header.control else b"")
+                    if aborted is not None:
+                        yield aborted
+
+
+def _trusted_snapshot(
+    files: FileSystem, partition: Partition, stale: frozenset[int]
+) -> tuple[ProducerStates, int] | None:
+    """The snapshot with which the log begins, when it is there and right."""
+    segments = segments_of(files, partition)
+    offset = segments[0].base_offset if segments else 0
     path = partition.path(segment_name(offset) + SNAPSHOT_SUFFIX)
-    return None if offset in stale or not files.exists(path) else usable_snapshot(files, path, partition.name)
+    states = None if offset in stale or not files.exists(path) else usable_snapshot(files, path, partition.name)
+    return (states, offset) if states is not None else None

@@ -32,8 +32,10 @@ from barnabas.broker.log.inspection.findings import NO_PLACE, NOWHERE, Code, Fin
 from barnabas.broker.log.inspection.index_check import (
     OFFSET_ENTRY,
     TIME_ENTRY,
+    TXN_ENTRY,
     OffsetIndexWalk,
     TimeIndexWalk,
+    TxnIndexWalk,
     size_problem,
 )
 from barnabas.broker.log.inspection.lock_owner import LockOwner, owner_of
@@ -43,6 +45,7 @@ from barnabas.broker.log.inspection.state_check import EpochWatch, ProducerRepla
 from barnabas.broker.log.inspection.targets import NotALog, Partition, SegmentFiles, Target, segments_of
 from barnabas.broker.log.producer_state import SNAPSHOT_SUFFIX, CorruptSnapshot
 from barnabas.broker.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, segment_name
+from barnabas.broker.log.txn_index import TXN_INDEX_SUFFIX, AbortedEntry
 from barnabas.records.batch import CorruptBatch
 
 Progress = Callable[[int], None]
@@ -200,7 +203,7 @@ class PartitionCheck:
         if states is not None:
             self.replay.begin_with(states, first.base_offset)
         else:
-            self.replay.begin_with(self.replay.states, first.base_offset)
+            self.replay.begin_without(first.base_offset)
 
     def _check_segment(self, segment: SegmentFiles, request: ScanRequest) -> int:
         outcome = SegmentOutcome(segment)
@@ -231,15 +234,15 @@ class PartitionCheck:
             if piece.header.base_offset > expected and not damaged:
                 self._gap(name, expected, piece.header.base_offset, piece.position)
             expected, damaged = piece.header.next_offset, False
-            self._check_batch(scan, piece, outcome, name)
+            self._check_batch(scan, piece, outcome, walks)
             walks.note(piece)
             if piece.position - reported >= _PROGRESS_BYTES:
                 self._progress(piece.position - reported)
                 reported = piece.position
         self._progress(scan.size - reported)
 
-    def _check_batch(self, scan: SegmentScan, batch: Batch, outcome: SegmentOutcome, name: str) -> None:
-        header = batch.header
+    def _check_batch(self, scan: SegmentScan, batch: Batch, outcome: SegmentOutcome, walks: _Walks) -> None:
+        header, name = batch.header, outcome.files.name(LOG_SUFFIX)
         where = Where(header.base_offset, batch.position, header.size)
         self.report.batches += 1
         self.report.records += header.record_count
@@ -253,7 +256,9 @@ class PartitionCheck:
             self._note(Code.RECORDS, name, "the batch is too large to look into", where)
             return
         try:
-            lie = check_records(header, batch_bytes(scan, batch))
+            data = batch_bytes(scan, batch)
+            lie = check_records(header, data)
+            aborted = self.replay.note(batch, data)
         except CorruptBatch as error:
             damage = Damage(
                 batch.position, header.size, header.base_offset, Code.RECORDS, f"the records cannot be read: {error}"
@@ -264,7 +269,8 @@ class PartitionCheck:
             return
         if lie:
             self._note(Code.RECORDS, name, lie, where)
-        self.replay.note(batch)
+        if aborted is not None:
+            walks.note_aborted(aborted, self._tainted)
 
     def _damage(self, name: str, piece: Damage, size: int, outcome: SegmentOutcome) -> None:
         text = piece.text
@@ -306,6 +312,15 @@ class PartitionCheck:
                 walks.offsets = OffsetIndexWalk(self._files, self._partition.path(name), segment.base_offset, report)
             else:
                 walks.times = TimeIndexWalk(self._files, self._partition.path(name), segment.base_offset, report)
+        if self._known.cleaned < 0:
+            path = self._partition.path(segment.name(TXN_INDEX_SUFFIX))
+            report = self._index_report(outcome, TXN_INDEX_SUFFIX, Code.TXN_INDEX)
+            problem = size_problem(self._files, path, TXN_ENTRY) if segment.has(TXN_INDEX_SUFFIX) else ""
+            if problem:
+                report(problem, NOWHERE, NOWHERE)
+            else:
+                walks.aborted = TxnIndexWalk(self._files, path, segment.base_offset, report)
+                walks.aborted.begun_before = self.replay.knows_open_from
         return walks
 
     def _index_report(self, outcome: SegmentOutcome, suffix: str, code: Code) -> Callable[[str, int, int], None]:
@@ -330,6 +345,8 @@ class PartitionCheck:
                 self._note(Code.INDEX, outcome.files.name(INDEX_SUFFIX), text)
         if walks.times is not None:
             walks.times.finish(outcome.end_offset)
+        if walks.aborted is not None and not self._tainted:
+            walks.aborted.finish(outcome.end_offset)
 
     # Snapshots, epochs and checkpoints.
 
@@ -354,7 +371,7 @@ class PartitionCheck:
         """Files that belong to no segment, and snapshots that cannot be read."""
         bases = {segment.base_offset for segment in segments}
         for name in sorted(names):
-            offset = offset_of(name, (INDEX_SUFFIX, TIME_INDEX_SUFFIX))
+            offset = offset_of(name, (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX))
             if offset is not None and offset not in bases:
                 self._note(Code.ORPHAN, name, "has no log; the broker removes it")
             if offset_of(name, (SNAPSHOT_SUFFIX,)) is not None:
@@ -409,6 +426,14 @@ class _Walks:
 
     offsets: OffsetIndexWalk | None = None
     times: TimeIndexWalk | None = None
+    aborted: TxnIndexWalk | None = None
+
+    def note_aborted(self, entry: AbortedEntry, uncertain: bool) -> None:
+        """After damage it is not known which transactions were open: then the index is not compared."""
+        if uncertain:
+            self.aborted = None
+        elif self.aborted is not None:
+            self.aborted.note(entry)
 
     def note(self, batch: Batch) -> None:
         if self.offsets is not None:
