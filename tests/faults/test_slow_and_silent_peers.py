@@ -69,7 +69,8 @@ def test_a_byte_every_few_seconds_does_not_keep_a_connection_alive(
     assert during <= p99_limit(base, full), f"p99 went from {base:.1f} to {during:.1f} ms"
     report(
         14,
-        f"{count} slow connections closed after {took:.1f} s, {grown // count} B each, p99 {base:.1f} → {during:.1f} ms",
+        f"{count} slow connections closed after {took:.1f} s, {grown // count} B each, p99 {base:.1f} → {during:.1f} ms; "
+        f"others: {load.figures}",
     )
 
 
@@ -119,7 +120,8 @@ def test_thousands_of_idle_connections_cost_next_to_nothing(
     assert during <= p99_limit(base, full), f"p99 went from {base:.1f} to {during:.1f} ms"
     report(
         15,
-        f"{count} idle connections: {each / 1024:.1f} KiB each, {share:.1%} of a core, p99 {base:.1f} → {during:.1f} ms",
+        f"{count} idle connections: {each / 1024:.1f} KiB each, {share:.1%} of a core, p99 {base:.1f} → {during:.1f} ms; "
+        f"others: {load.figures}",
     )
 
 
@@ -154,7 +156,8 @@ def test_clients_that_never_read_hold_a_file_reference_each_and_are_closed(
     assert during <= p99_limit(base, full), f"p99 went from {base:.1f} to {during:.1f} ms"
     report(
         30,
-        f"{count} deaf clients closed after {took:.1f} s, memory +{grown >> 20} MiB, p99 {base:.1f} → {during:.1f} ms",
+        f"{count} deaf clients closed after {took:.1f} s, memory +{grown >> 20} MiB, p99 {base:.1f} → {during:.1f} ms; "
+        f"others: {load.figures}",
     )
 
 

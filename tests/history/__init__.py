@@ -9,13 +9,15 @@
         report = load.check()                                                  # final read of everything, then the checker
     report.demand_clean()                                                      # an AssertionError that shows what was found
 
-A fault test with other clients writes its own history with `History` (record.py, whose docstring has the format) and hands the file to
-`check_file`. By hand: `python -m tests.history FILE...`. Which anomalies there are, what they mean and which of them a broker may show is
-the table in anomalies.py (the specification's faults.md, section 2).
+A fault test with other clients writes its own history with `History` (record.py, whose docstring has the format), reads everything at the
+end with `Source(...).read_everything()` and hands the file to `check_file` (tests/faults/load.py does so). By hand:
+`python -m tests.history FILE...`. Which anomalies there are, what they mean and which of them a broker may show is the table in
+anomalies.py (the specification's faults.md, section 2).
 """
 
 from tests.history.anomalies import TABLE, Report
 from tests.history.checker import check_file, check_ops
+from tests.history.reading import Source
 from tests.history.record import History
 from tests.history.values import Value, decode_value, encode_value
 from tests.history.workload import Workload, WorkloadPlan
@@ -24,6 +26,7 @@ __all__ = [
     "TABLE",
     "History",
     "Report",
+    "Source",
     "Value",
     "Workload",
     "WorkloadPlan",

@@ -20,18 +20,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from tests.history.anomalies import Report
 from tests.history.checker import check_file
+from tests.history.reading import Source, client_config
 from tests.history.record import History, Outcome, now_us
-from tests.history.values import Value, decode_value, encode_value
+from tests.history.values import Value, encode_value
 
-FIRST = 0
-"""The offset from which a final read starts; consumers that find it gone start at the first there is."""
-POLL_RECORDS = 500
 # These say that nothing was written; after any other error nobody knows.
 CERTAIN_FAILURES = {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD, KafkaError.TOPIC_AUTHORIZATION_FAILED}
 
@@ -54,19 +52,6 @@ class WorkloadPlan:
     """The key of a writer's n-th record, for compacted topics; its writer's name is put before it."""
     finish_seconds: float = 60.0
     """By then everything that was sent must be answered, and later the final read must be done."""
-
-
-def client_config(bootstrap: str, more: Mapping[str, object]) -> dict[str, object]:
-    """A client that looks for its broker at least every half second, as the restarts of the tests take about that long."""
-    return {
-        "bootstrap.servers": bootstrap,
-        "reconnect.backoff.ms": 50,
-        "reconnect.backoff.max.ms": 500,
-        # librdkafka tells of every lost connection; that is what these tests are about.
-        "log_level": 2,
-        "error_cb": lambda _: None,
-        **more,
-    }
 
 
 class Progress:
@@ -165,56 +150,9 @@ class _Reader(_Client):
     """One consumer of all partitions, from the beginning, as long as the workload runs."""
 
     def work(self) -> None:
-        with _Assigned(self.client, self._load) as consumer:
+        with self._load.source.consumer(self.client, self._load.plan.reader_config) as consumer:
             while not self._load.stopping.is_set():
                 consumer.poll()
-
-
-class _Assigned:
-    """A consumer with all partitions assigned, from the first offset on; `poll` writes the history."""
-
-    def __init__(self, name: str, load: Workload) -> None:
-        self._id = name
-        self._load = load
-        more = {
-            "group.id": name,
-            "enable.auto.commit": False,
-            "auto.offset.reset": "earliest",
-            "isolation.level": "read_committed",
-            "fetch.wait.max.ms": 50,
-            "check.crcs": True,
-            "enable.partition.eof": True,
-            **load.plan.reader_config,
-        }
-        self._consumer = Consumer(client_config(load.bootstrap, more))
-        self._ended: set[int] = set()
-        load.history.assigned(name, str(more["isolation.level"]))
-        self._consumer.assign([TopicPartition(load.topic, number, FIRST) for number in range(load.plan.partitions)])
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._consumer.close()
-
-    def poll(self) -> None:
-        start = now_us()
-        records = []
-        for message in self._consumer.consume(POLL_RECORDS, 0.1):
-            error = message.error()
-            if error is None:
-                where = f"{message.topic()}-{message.partition()}"
-                records.append((where, message.offset(), decode_value(message.value())))
-            elif error.code() == KafkaError._PARTITION_EOF:
-                self._ended.add(message.partition())
-            elif error.fatal():
-                raise KafkaException(error)
-        if records:
-            self._load.history.polled(self._id, start, records)
-
-    def at_end(self) -> bool:
-        """Whether everything was read that the broker had when the end of its partition was reached."""
-        return len(self._ended) == self._load.plan.partitions
 
 
 class Workload:
@@ -225,6 +163,7 @@ class Workload:
         self.plan = plan or WorkloadPlan()
         self.topic = f"history-{uuid.uuid4().hex[:8]}"
         self.history = History(path)
+        self.source = Source(bootstrap, self.topic, self.plan.partitions, self.history)
         self.progress = Progress()
         self.stopping = threading.Event()
         self._writers = [_Writer(f"w{number}", self) for number in range(self.plan.writers)]
@@ -277,25 +216,17 @@ class Workload:
 
     # The end
 
-    def check(self, bootstrap: str | None = None) -> Report:
+    def check(self) -> Report:
         """Read everything from the beginning with a fresh consumer, close the history and check it. The broker must be up."""
-        self.bootstrap = bootstrap or self.bootstrap
         self.stop()
         for client in self._clients:
             if client.error is not None:
                 raise client.error
         try:
-            self._final_read()
+            self.source.read_everything(self.plan.finish_seconds, self.plan.reader_config)
         finally:
             self.history.close()
         return check_file(self.history.path)
-
-    def _final_read(self) -> None:
-        deadline = time.monotonic() + self.plan.finish_seconds
-        with _Assigned("final", self) as consumer:
-            while not consumer.at_end():
-                assert time.monotonic() < deadline, f"the final read was not done in {self.plan.finish_seconds} s"
-                consumer.poll()
 
     def __repr__(self) -> str:
         return f"<Workload {self.topic} at {self.bootstrap}: {self.acked()} acked>"
