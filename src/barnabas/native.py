@@ -22,6 +22,7 @@ MODULES = (
     "barnabas.broker.apis.produce",
     "barnabas.broker.fetch_sessions",
     "barnabas.broker.handlers",
+    "barnabas.broker.log.cleaner",
     "barnabas.broker.log.flusher",
     "barnabas.broker.log.housekeeping",
     "barnabas.broker.log.partition_log",

@@ -26,10 +26,11 @@ def varint(value: int) -> bytes:
     return bytes(out)
 
 
-def record(offset_delta: int, value: bytes, timestamp_delta: int = 0, key: bytes | None = None) -> bytes:
+def record(offset_delta: int, value: bytes | None, timestamp_delta: int = 0, key: bytes | None = None) -> bytes:
     body = b"\x00" + varint(timestamp_delta) + varint(offset_delta)
     body += varint(-1) if key is None else varint(len(key)) + key
-    body += varint(len(value)) + value + varint(0)
+    body += varint(-1) if value is None else varint(len(value)) + value
+    body += varint(0)
     return varint(len(body)) + body
 
 
@@ -53,7 +54,7 @@ def compress(codec: int, data: bytes) -> bytes:
 class Batch:
     """What a batch should hold; `build` makes the bytes."""
 
-    values: Sequence[bytes] = (b"value",)
+    values: Sequence[bytes | None] = (b"value",)
     keys: Sequence[bytes | None] | None = None
     timestamps: Sequence[int] | None = None
     timestamp: int = NOW_MS

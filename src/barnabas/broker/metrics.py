@@ -176,6 +176,44 @@ OLDEST_OFFSET = MetricRow("kafka_topic_partition_oldest_offset", "gauge", "First
 LOG_FLUSH = MetricRow(
     "kafka_log_logflushstats_logflushrateandtimems", "summary", "Milliseconds that a flush to disk took."
 )
+_LOG_DIRECTORY = ("logDirectory",)
+UNCLEANABLE_PARTITIONS = MetricRow(
+    "kafka_log_logcleanermanager_uncleanable_partitions_count",
+    "gauge",
+    "Compacted partitions that could not be compacted and are left alone until the next start.",
+    _LOG_DIRECTORY,
+)
+UNCLEANABLE_BYTES = MetricRow(
+    "kafka_log_logcleanermanager_uncleanable_bytes", "gauge", "Their bytes that should be compacted.", _LOG_DIRECTORY
+)
+MAX_DIRTY_PERCENT = MetricRow(
+    "kafka_log_logcleanermanager_max_dirty_percent",
+    "gauge",
+    "The dirty share of the dirtiest compacted log (0 to 100).",
+)
+CLEANER_LAST_RUN = MetricRow(
+    "kafka_log_logcleanermanager_time_since_last_run_ms",
+    "gauge",
+    "Milliseconds since the cleaner last looked for something to compact.",
+)
+CLEANER_BUFFER = MetricRow(
+    "kafka_log_logcleaner_max_buffer_utilization_percent",
+    "gauge",
+    "How full the memory for keys was in the last compaction (0 to 100).",
+)
+CLEANER_RECOPY = MetricRow(
+    "kafka_log_logcleaner_cleaner_recopy_percent",
+    "gauge",
+    "Bytes written per bytes read in the last compaction (0 to 100).",
+)
+CLEANER_TIME = MetricRow("kafka_log_logcleaner_max_clean_time_secs", "gauge", "Seconds that the last compaction took.")
+CLEANER_DELAY = MetricRow(
+    "kafka_log_logcleaner_max_compaction_delay_secs",
+    "gauge",
+    "Seconds by which the most urgent log is beyond its max.compaction.lag.ms.",
+)
+CLEANER_DEAD_THREADS = MetricRow("kafka_log_logcleaner_deadthreadcount", "gauge", "Cleaner threads that have ended.")
+CLEANINGS = MetricRow("barnabas_log_cleanings_total", "counter", "Compactions done.")
 PROCESS_MEMORY = MetricRow("process_resident_memory_bytes", "gauge", "Resident memory of the broker.")
 PROCESS_CPU = MetricRow("process_cpu_seconds_total", "counter", "User and system CPU time of the broker.")
 PROCESS_FDS = MetricRow("process_open_fds", "gauge", "Open file descriptors of the broker.")

@@ -19,6 +19,7 @@ from barnabas.metrics import Sample
 if TYPE_CHECKING:
     import psutil
 
+    from barnabas.broker.log.log_dir import LogDir
     from barnabas.broker.log.partition_log import PartitionLog
     from barnabas.broker.purgatory import Purgatory
     from barnabas.broker.server import BrokerServer
@@ -37,6 +38,7 @@ def register_broker_metrics(server: BrokerServer) -> None:
         )
     register_network_metrics(registry, server.socket_server)
     _register_logs(server)
+    _register_cleaner(server)
     _register_node(server)
 
 
@@ -62,6 +64,29 @@ def _register_logs(server: BrokerServer) -> None:
     registry.register(rows.CURRENT_OFFSET, each(lambda log: log.high_watermark))
     registry.gauge(rows.PARTITIONS, lambda: len(logs.logs()))
     registry.gauge(rows.LEADERS, lambda: len(logs.logs()))
+
+
+def _register_cleaner(server: BrokerServer) -> None:
+    registry, logs = server.registry, server.services.logs
+    cleaner, figures = logs.cleaner, logs.cleaner.figures
+
+    def by_directory(read: Callable[[LogDir], float]) -> Callable[[], Iterator[Sample]]:
+        def collect() -> Iterator[Sample]:
+            for directory in logs.directories:
+                yield Sample(read(directory), (("logDirectory", directory.path),))
+
+        return collect
+
+    registry.register(rows.UNCLEANABLE_PARTITIONS, by_directory(cleaner.uncleanable_count))
+    registry.register(rows.UNCLEANABLE_BYTES, by_directory(cleaner.uncleanable_bytes))
+    registry.gauge(rows.MAX_DIRTY_PERCENT, lambda: 100 * figures.max_dirty_ratio)
+    registry.gauge(rows.CLEANER_LAST_RUN, cleaner.milliseconds_since_last_run)
+    registry.gauge(rows.CLEANER_BUFFER, lambda: 100 * figures.last.map_utilization)
+    registry.gauge(rows.CLEANER_RECOPY, lambda: 100 * figures.last.bytes_written / max(1, figures.last.bytes_read))
+    registry.gauge(rows.CLEANER_TIME, lambda: figures.last_seconds)
+    registry.gauge(rows.CLEANER_DELAY, lambda: figures.max_delay_ms / 1000)
+    registry.gauge(rows.CLEANER_DEAD_THREADS, lambda: cleaner.dead_threads)
+    registry.gauge(rows.CLEANINGS, lambda: figures.cleanings)
 
 
 def _register_node(server: BrokerServer) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from barnabas.broker import client_quota_entities
 from barnabas.broker.apis.table import TABLE
 from barnabas.broker.catalog import CATALOG_FILE_NAME, Catalog
+from barnabas.broker.cleaner_settings import CLEANER_KEYS, cleaner_settings
 from barnabas.broker.dynamic_config import DynamicBrokerConfig
 from barnabas.broker.fetch_sessions import FetchSessionCache
 from barnabas.broker.listeners import advertised, join_address, parse_listeners
@@ -144,8 +145,10 @@ class BrokerServer:
             checkpoint_interval_ms=config["log.flush.offset.checkpoint.interval.ms"],
             retention_check_interval_ms=config["log.retention.check.interval.ms"],
             producer_id_expiration_ms=config["producer.id.expiration.ms"],
+            cleaner=cleaner_settings(config),
         )
         logs = LogManager(settings, self.clock, self._files, self.on_fatal)
+        config.on_change(CLEANER_KEYS, lambda _: logs.cleaner.reconfigure(cleaner_settings(config)))
         logs.lock_directories()
         self._on_close("log", logs.shutdown)
         # As Kafka's metadata.log.dir, the first directory must work: the catalog is there, and nowhere else.

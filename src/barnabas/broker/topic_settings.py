@@ -67,7 +67,12 @@ TOPIC = ConfigDef(
             fallback="compression.zstd.level",
         ),
         ConfigKey(
-            "delete.retention.ms", LONG, 86_400_000, "How long tombstones of a compacted topic stay.", at_least(0)
+            "delete.retention.ms",
+            LONG,
+            86_400_000,
+            "How long tombstones of a compacted topic stay.",
+            at_least(0),
+            fallback="log.cleaner.delete.retention.ms",
         ),
         ConfigKey(
             "file.delete.delay.ms",
@@ -97,7 +102,12 @@ TOPIC = ConfigDef(
             fallback="log.index.interval.bytes",
         ),
         ConfigKey(
-            "max.compaction.lag.ms", LONG, MAX_LONG, "The longest that a record may stay uncompacted.", at_least(1)
+            "max.compaction.lag.ms",
+            LONG,
+            MAX_LONG,
+            "The longest that a record may stay uncompacted.",
+            at_least(1),
+            fallback="log.cleaner.max.compaction.lag.ms",
         ),
         ConfigKey(
             "max.message.bytes", INT, 1_048_588, "The largest record batch.", at_least(0), fallback="message.max.bytes"
@@ -132,8 +142,16 @@ TOPIC = ConfigDef(
             0.5,
             "The share of uncompacted records that starts a compaction.",
             between(0, 1),
+            fallback="log.cleaner.min.cleanable.ratio",
         ),
-        ConfigKey("min.compaction.lag.ms", LONG, 0, "The shortest that a record stays uncompacted.", at_least(0)),
+        ConfigKey(
+            "min.compaction.lag.ms",
+            LONG,
+            0,
+            "The shortest that a record stays uncompacted.",
+            at_least(0),
+            fallback="log.cleaner.min.compaction.lag.ms",
+        ),
         ConfigKey(
             "min.insync.replicas", INT, 1, "Always 1 on one node.", between(1, 1), fallback="min.insync.replicas"
         ),

@@ -49,6 +49,8 @@ CODEC_MASK = 0x07
 TIMESTAMP_TYPE_BIT = 0x08
 TRANSACTIONAL_BIT = 0x10
 CONTROL_BIT = 0x20
+DELETE_HORIZON_BIT = 0x40
+"""The base timestamp is the time after which compaction may drop the tombstones or the marker of the batch."""
 MAX_CODEC = 4
 NO_TIMESTAMP = -1
 NO_PRODUCER_ID = -1

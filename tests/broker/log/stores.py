@@ -6,7 +6,7 @@ import os
 import shutil
 import uuid
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from barnabas.broker.log.config import LogConfig, LogManagerSettings
 from barnabas.broker.log.files import FileSystem
@@ -58,7 +58,7 @@ class Store:
         for directory in self.manager._dirs:
             directory.close()
 
-    def __enter__(self) -> Store:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

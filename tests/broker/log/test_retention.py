@@ -9,7 +9,7 @@ import pytest
 
 from barnabas.broker.log.config import LogConfig
 from barnabas.errors import ErrorCode, KafkaError
-from tests.broker.log.stores import Store, read_all
+from tests.broker.log.stores import Store, headers_of, read_all
 from tests.records.batches import NOW_MS, batch
 
 
@@ -35,11 +35,30 @@ def test_delete_records_moves_the_start_and_drops_whole_segments(store: Store) -
     assert store.log.delete_records_before(7) == 7
     assert (store.log.log_start_offset, bases(store)[0]) == (7, 6)
     assert files_left(store) == bases(store)
-    assert not list(store.directory.glob("00000000000000000004.*"))
+    assert {path.suffix for path in store.directory.glob("00000000000000000004.*")} == {".deleted"}
     with pytest.raises(KafkaError) as caught:
         store.log.read(6, 100)
     assert caught.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
     assert read_all(store.log)[0].base_offset == 6, "the batch that holds the start is given whole"
+
+
+def test_files_of_deleted_segments_stay_for_file_delete_delay_ms(store: Store) -> None:
+    store.log.update_config(LogConfig(file_delete_delay_ms=5000))
+    reader = store.log.read(0, 100)
+    store.log.delete_records_before(7)
+    store.clock.advance(4.999)
+    store.manager.housekeeper.run_due()
+    assert len(list(store.directory.glob("*.log.deleted"))) == 3
+    store.clock.advance(0.001)
+    store.manager.housekeeper.run_due()
+    assert not list(store.directory.glob("*.deleted"))
+    assert headers_of(reader)[0].base_offset == 0, "who reads it still has the file"
+
+
+def test_a_start_removes_files_that_waited_for_their_end(store: Store) -> None:
+    store.log.delete_records_before(7)
+    store.crash()
+    assert not list(store.directory.glob("*.deleted"))
 
 
 def test_the_start_never_goes_back(store: Store) -> None:

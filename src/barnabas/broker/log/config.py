@@ -28,6 +28,11 @@ _TOPIC_KEYS = {
     "timestamp_before_max_ms": "message.timestamp.before.max.ms",
     "timestamp_after_max_ms": "message.timestamp.after.max.ms",
     "cleanup_policy": "cleanup.policy",
+    "min_cleanable_dirty_ratio": "min.cleanable.dirty.ratio",
+    "min_compaction_lag_ms": "min.compaction.lag.ms",
+    "max_compaction_lag_ms": "max.compaction.lag.ms",
+    "delete_retention_ms": "delete.retention.ms",
+    "file_delete_delay_ms": "file.delete.delay.ms",
     "compression_type": "compression.type",
     "gzip_level": "compression.gzip.level",
     "lz4_level": "compression.lz4.level",
@@ -52,6 +57,11 @@ class LogConfig:
     timestamp_before_max_ms: int = MAX_LONG
     timestamp_after_max_ms: int = 3_600_000
     cleanup_policy: tuple[str, ...] = ("delete",)
+    min_cleanable_dirty_ratio: float = 0.5
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = MAX_LONG
+    delete_retention_ms: int = 86_400_000
+    file_delete_delay_ms: int = 60_000
     compression_type: str = "producer"
     gzip_level: int = -1
     lz4_level: int = 9
@@ -76,12 +86,30 @@ class LogConfig:
     def deletes(self) -> bool:
         return "delete" in self.cleanup_policy
 
+    @property
+    def roll_ms(self) -> int:
+        """The age at which a segment is complete: what is in the active one is not compacted (Kafka's maxSegmentMs)."""
+        return min(self.segment_ms, self.max_compaction_lag_ms) if self.compacted else self.segment_ms
+
 
 def _typed(kind: type, value: Any) -> Any:
     if kind is tuple:
         parts = value.split(",") if isinstance(value, str) else value
         return tuple(part.strip() for part in parts if part.strip())
     return kind(value)
+
+
+@dataclass(frozen=True, slots=True)
+class CleanerSettings:
+    """The settings log.cleaner.*, with Kafka's defaults. Memory is for all threads together."""
+
+    enabled: bool = True
+    threads: int = 1
+    dedupe_buffer_size: int = 134_217_728
+    load_factor: float = 0.9
+    io_buffer_size: int = 524_288
+    max_bytes_per_second: float = 1.7976931348623157e308
+    backoff_ms: int = 15_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,3 +124,4 @@ class LogManagerSettings:
     checkpoint_interval_ms: int = 60_000
     retention_check_interval_ms: int = 300_000
     producer_id_expiration_ms: int = 86_400_000
+    cleaner: CleanerSettings = CleanerSettings()

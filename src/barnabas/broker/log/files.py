@@ -156,6 +156,9 @@ class FileSystem:
     def modified_ms(self, path: str) -> int:
         return os.stat(path).st_mtime_ns // 1_000_000
 
+    def set_modified_ms(self, path: str, milliseconds: int) -> None:
+        os.utime(path, ns=(milliseconds * 1_000_000, milliseconds * 1_000_000))
+
     def space(self, path: str) -> tuple[int, int]:
         """(total, usable) bytes of the file system."""
         stats = os.statvfs(path)

@@ -3,18 +3,19 @@
 Role: everything about the logs that nobody waits for. Each turn does a bounded amount of work.
 Thread: its own, `barnabas-log-housekeeper`; `discard_*` from any thread. Lock: `_garbage_lock` guards what is to be removed.
 
-Compaction will be a task of its own beside these.
+Files of deleted segments stay for file.delete.delay.ms under another name (`.deleted`), as in Kafka; compaction has a thread of its own.
 """
 
 from __future__ import annotations
 
+import heapq
 import logging
 import os
 import threading
-from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from barnabas.broker.log import retention
 from barnabas.broker.log.config import LogManagerSettings
 from barnabas.broker.log.files import FileSystem
 from barnabas.broker.log.segment import Segment
@@ -51,7 +52,9 @@ class Housekeeper(ServerThread):
         self._logs = logs
         self._dirs = dirs
         self._garbage_lock = threading.Lock()
-        self._garbage: deque[Callable[[], None]] = deque()
+        self._garbage: list[tuple[int, int, Callable[[], None]]] = []
+        """A heap: when something may go, by the monotonic clock, a running number, and how."""
+        self._garbage_count = 0
         self._signal = threading.Event()
         now = clock.monotonic_ns()
         self._retention_due = now + settings.retention_check_interval_ms * _NS_PER_MS
@@ -60,18 +63,21 @@ class Housekeeper(ServerThread):
     # What others hand over, from any thread.
 
     def discard_segments(self, owner: PartitionLog, segments: list[Segment]) -> None:
-        """Remove segments that left their log."""
-        with self._garbage_lock:
-            for segment in segments:
-                segment.retire()
-                self._garbage.append(lambda gone=segment: owner.remove_dropped(gone))  # type: ignore[misc]
+        """Remove segments that left their log, after the topic's file.delete.delay.ms."""
+        due = self._clock.monotonic_ns() + owner.config.file_delete_delay_ms * _NS_PER_MS
+        for segment in segments:
+            self._discard(due, lambda gone=segment: owner.swap.remove(gone))  # type: ignore[misc]
         self._signal.set()
 
     def discard_directory(self, path: str) -> None:
         """Remove a directory that was renamed for deletion."""
-        with self._garbage_lock:
-            self._garbage.append(lambda: self.remove_directory(path))
+        self._discard(self._clock.monotonic_ns(), lambda: self.remove_directory(path))
         self._signal.set()
+
+    def _discard(self, due: int, remove: Callable[[], None]) -> None:
+        with self._garbage_lock:
+            self._garbage_count += 1
+            heapq.heappush(self._garbage, (due, self._garbage_count, remove))
 
     # The thread.
 
@@ -103,7 +109,7 @@ class Housekeeper(ServerThread):
         dropped = 0
         for each in self._logs():
             if each.available:
-                dropped += each.apply_retention(now_ms)
+                dropped += retention.apply(each, now_ms)
                 each.expire_producers(self._settings.producer_id_expiration_ms)
         return dropped
 
@@ -113,9 +119,9 @@ class Housekeeper(ServerThread):
     def _remove_garbage(self, limit: int) -> None:
         for _ in range(limit):
             with self._garbage_lock:
-                if not self._garbage:
+                if not self._garbage or self._garbage[0][0] > self._clock.monotonic_ns():
                     return
-                remove = self._garbage.popleft()
+                _, _, remove = heapq.heappop(self._garbage)
             try:
                 remove()
             except OSError as error:

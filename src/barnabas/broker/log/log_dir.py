@@ -55,6 +55,7 @@ class LogDir:
         """Whether the checkpoints do not know some log yet; the housekeeper mends that soon."""
         self._warn_at_ns = 0
         self._on_file: set[tuple[str, int]] = set()
+        self._clean_offsets: checkpoints.OffsetMap = {}
         self._refused = False
         self._lock_file: OpenFile | None = None
         self._files_lock = threading.Lock()
@@ -131,13 +132,15 @@ class LogDir:
         """Recovery points and start offsets, as far as they are known."""
         recovery_points = checkpoints.read_offsets(self.files, self._file(checkpoints.RECOVERY_POINT_FILE))
         start_offsets = checkpoints.read_offsets(self.files, self._file(checkpoints.LOG_START_FILE))
-        self._on_file = {*recovery_points, *start_offsets}
+        self._clean_offsets = checkpoints.read_offsets(self.files, self._file(checkpoints.CLEANER_FILE))
+        self._on_file = {*recovery_points, *start_offsets, *self._clean_offsets}
         return recovery_points, start_offsets
 
     def forget_old(self, key: tuple[str, int]) -> None:
         """Before a partition is created: offsets of a deleted one of the same name must not be found after a crash."""
         if key in self._on_file:
-            if not self.write_checkpoints():
+            self._clean_offsets.pop(key, None)
+            if not (self.write_checkpoints() and self._write_clean_offsets()):
                 raise OSError(errno.ENOSPC, f"the checkpoints of {self.path} cannot be written")
             self._on_file.discard(key)
 
@@ -156,13 +159,34 @@ class LogDir:
     def write_start_offsets(self) -> bool:
         return self._write(checkpoints.LOG_START_FILE, lambda each: each.start_to_persist)
 
+    def clean_offset(self, log_: PartitionLog) -> int | None:
+        """Everything below was compacted before."""
+        return self._clean_offsets.get((log_.topic, log_.partition))
+
+    def set_clean_offset(self, log_: PartitionLog, offset: int) -> None:
+        """A cleaning is done. Of a log that was deleted meanwhile nothing is noted: its name may belong to another one."""
+        key = (log_.topic, log_.partition)
+        with self._files_lock:
+            if self.logs.get(key) is not log_:
+                return
+            self._clean_offsets[key] = offset
+        self._write_clean_offsets()
+
+    def _write_clean_offsets(self) -> bool:
+        if self._clean_offsets:
+            return self._write_offsets(checkpoints.CLEANER_FILE, lambda: self._clean_offsets)
+        return True
+
     def _write(self, name: str, offset_of: Callable[[PartitionLog], int]) -> bool:
+        return self._write_offsets(name, lambda: {key: offset_of(each) for key, each in list(self.logs.items())})
+
+    def _write_offsets(self, name: str, find: Callable[[], checkpoints.OffsetMap]) -> bool:
         """Replace a checkpoint. On a full disk the old one stays: what it says holds on, and costs a longer recovery at most."""
         if self.offline:
             return False
         try:
             with self._files_lock:
-                offsets = {key: offset_of(each) for key, each in list(self.logs.items())}
+                offsets = {key: offset for key, offset in find().items() if key in self.logs}
                 self._on_file.update(offsets)
                 checkpoints.write_offsets(self.files, self._file(name), offsets)
         except OSError as error:

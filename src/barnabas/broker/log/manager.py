@@ -1,6 +1,6 @@
 """All logs of the broker: start, stop, create, delete, and the threads that care for them.
 
-Role: owns the log directories, the partition logs, the flusher and the housekeeper. The composition root of the storage layer.
+Role: owns the log directories, the partition logs, the flusher, the housekeeper and the cleaner. The composition root of the storage layer.
 Thread: `get`, `logs` and `describe_dirs` from any thread without a lock; the rest from any thread.
 Lock: `_lock` serialises create, delete, start and stop. `_logs` is a dict whose single look-ups need no lock.
 """
@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from barnabas.broker.log import checkpoints
+from barnabas.broker.log.cleaner import LogCleaner
 from barnabas.broker.log.config import LogConfig, LogManagerSettings
 from barnabas.broker.log.files import FileSystem
 from barnabas.broker.log.flusher import Flusher, FlushStats
@@ -70,6 +71,7 @@ class LogManager:
         """Partition directories that belong to no known topic; left alone."""
         self.flusher = Flusher(clock, settings.flush_interval_ms, self.logs, self._all_dirs, on_fatal)
         self.housekeeper = Housekeeper(settings, clock, self._files, self.logs, self._all_dirs, on_fatal)
+        self.cleaner = LogCleaner(settings.cleaner, clock, self._files, self.logs, self._all_dirs, on_fatal)
         self._dirs = [LogDir(path, self._files, clock, self.flusher, self.flush_stats) for path in settings.log_dirs]
         for directory in self._dirs:
             directory.discard = self.housekeeper.discard_segments
@@ -117,9 +119,11 @@ class LogManager:
         if threads:
             self.flusher.start()
             self.housekeeper.start()
+            self.cleaner.start()
 
     def shutdown(self, timeout: float = 30.0) -> None:
         """Flush and close everything; the next start needs no recovery. What was only locked is left as it was."""
+        self.cleaner.shutdown(timeout)
         self.housekeeper.shutdown(timeout)
         self.flusher.shutdown(timeout)
         with self._lock:
@@ -218,6 +222,10 @@ class LogManager:
 
     def usable_dirs(self) -> list[LogDir]:
         return [directory for directory in self._dirs if not directory.offline]
+
+    @property
+    def directories(self) -> tuple[LogDir, ...]:
+        return tuple(self._dirs)
 
     def create(self, topic: str, partition: int, topic_id: uuid.UUID, config: LogConfig | None = None) -> PartitionLog:
         """The log of a new partition; the existing one when it is there already."""

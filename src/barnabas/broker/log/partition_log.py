@@ -18,9 +18,11 @@ import logging
 import os
 import threading
 import uuid
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
-from barnabas.broker.log import lookup, retention, transactions
+from barnabas.broker.log import lookup, transactions
 from barnabas.broker.log.config import LOG_APPEND_TIME, LogConfig
 from barnabas.broker.log.index import IndexDamaged
 from barnabas.broker.log.producer_state import SNAPSHOT_SUFFIX
@@ -34,19 +36,22 @@ from barnabas.broker.log.results import (
     TimestampOffset,
 )
 from barnabas.broker.log.segment import MAX_RELATIVE_OFFSET, CorruptLog, Segment, segment_name
+from barnabas.broker.log.swap import SegmentSwap
 from barnabas.broker.log.transactions import CommittedReader
 from barnabas.broker.log.validation import check_unusual, checked_header, corrupt, wrong_time
 from barnabas.broker.log.verification import VerificationGuard
 from barnabas.broker.log.waiters import DurableCallback, DurableWaiters
 from barnabas.errors import ErrorCode, KafkaError
-from barnabas.records.batch import CONTROL_BIT, HEADER, HEADER_SIZE, PREFIX, BatchHeader, CorruptBatch, crc32c
-from barnabas.records.control import EndMarker, parse_end_marker
+from barnabas.records.batch import CONTROL_BIT, HEADER, HEADER_SIZE, PREFIX, BatchHeader, crc32c
+from barnabas.records.control import EndMarker
 
 if TYPE_CHECKING:
     from barnabas.broker.log.log_dir import LogDir
     from barnabas.broker.log.recovery import LoadedLog
 
 log = logging.getLogger(__name__)
+
+Found = TypeVar("Found")
 
 _CLIENT = AppendOrigin.CLIENT
 _READ_UNCOMMITTED = IsolationLevel.READ_UNCOMMITTED
@@ -88,6 +93,7 @@ class PartitionLog:
         "last_flush_ns",
         "partition",
         "start_to_persist",
+        "swap",
         "topic",
         "topic_id",
     )
@@ -116,6 +122,7 @@ class PartitionLog:
         self._start = self.start_to_persist = loaded.start
         self._reader = LogReader(loaded.segments, self._rebuild_indexes)
         self._committed = CommittedReader(self._reader, self._producers, self._repair_transactions)
+        self.swap = SegmentSwap(self, log_dir, self._reader, (self._maintenance, self._lock))
         self._tail: Tail = (loaded.end, loaded.segments[-1], loaded.segments[-1].size)
         self.update_config(config)
 
@@ -250,7 +257,8 @@ class PartitionLog:
             repeated = self._producers.check(_header(header), origin)
             if repeated is not None:
                 return AppendResult(repeated.base_offset, repeated.last_offset, -1, self._start, True)
-        marker = self._marker(header, body) if attributes & CONTROL_BIT and producer_id >= 0 else None
+        ends = attributes & CONTROL_BIT and producer_id >= 0
+        marker = self._producers.checked_marker(_header(header), body) if ends else None
         first, segment, position = self._tail
         size = length + 12
         last = first + last_delta
@@ -284,17 +292,6 @@ class PartitionLog:
         segment.size = position + size
         self._tail = (last + 1, segment, position + size)
         return AppendResult(first, last, -1 if self._plain_time or not attributes & 8 else max_time, self._start)
-
-    def _marker(self, header: tuple[int, ...], body: bytes) -> EndMarker | None:
-        """The end of a transaction that a control batch holds, if its coordinator may write it."""
-        checked = _header(header)
-        try:
-            marker = parse_end_marker(checked, body[HEADER_SIZE - PREFIX.size :])
-        except CorruptBatch as error:
-            raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from error
-        if marker is not None:
-            self._producers.check_marker(checked, marker)
-        return marker
 
     def _index_abort(self, header: BatchHeader, marker: EndMarker, first: int, position: int) -> None:
         """Before the marker is known to anybody, so that no reader takes what it aborts for committed."""
@@ -395,12 +392,25 @@ class PartitionLog:
         if (offset == end or (max_bytes <= 0 and not min_one_batch)) and not isolation:
             return ReadResult(b"", end, end, start)
         try:
-            if isolation:
-                return self._committed.read(offset, max_bytes, min_one_batch, tail, start)
-            records = self._reader.region(offset, max_bytes, min_one_batch, tail)
+            return self._read_at(offset, max_bytes, min_one_batch, isolation, tail)
+        except (CorruptLog, IndexDamaged, OSError):
+            wanted = (offset, max_bytes, min_one_batch, isolation)
+            return self._look_again(lambda: self._read_at(*wanted, self._tail), offset)
+
+    def _read_at(
+        self, offset: int, max_bytes: int, min_one_batch: bool, isolation: IsolationLevel, tail: Tail
+    ) -> ReadResult:
+        if isolation:
+            return self._committed.read(offset, max_bytes, min_one_batch, tail, self._start)
+        records = self._reader.region(offset, max_bytes, min_one_batch, tail)
+        return ReadResult(records, tail[0], tail[0], self._start)
+
+    def _look_again(self, look_up: Callable[[], Found], offset: int) -> Found:
+        """Compaction may have replaced the segment under the reader."""
+        try:
+            return self._reader.look_again(look_up, self._lock)
         except (CorruptLog, IndexDamaged, OSError) as error:
             raise self._read_failed(offset, error) from error
-        return ReadResult(records, end, end, start)
 
     def _unreadable(self, offset: int, start: int, end: int) -> KafkaError:
         if self._refusal is not None:
@@ -422,17 +432,25 @@ class PartitionLog:
         stable = self._committed.stable_offset(tail[0], self._start) if isolation else tail[0]
         if self._refusal is not None:
             raise self._unreadable(timestamp, self._start, tail[0])
+        start = self._start
+        look_up = partial(lookup.offset_for_timestamp, self._reader, self.epochs, timestamp, start, tail, stable)
         try:
-            return lookup.offset_for_timestamp(self._reader, self.epochs, timestamp, self._start, tail, stable)
-        except (CorruptLog, IndexDamaged, OSError) as error:
-            raise self._read_failed(self._start, error) from error
+            return look_up()
+        except (CorruptLog, IndexDamaged, OSError):
+            return self._look_again(look_up, start)
 
     def end_offset_for_epoch(self, epoch: int) -> EpochEndOffset:
         """Where a leader epoch ends."""
         return self.epochs.end_offset(epoch, self._tail[0])
 
-    def _rebuild_indexes(self, segment: Segment) -> None:
+    def _rebuild_indexes(self, segment: Segment, suffix: str) -> None:
+        """An index was missing or wrong while the segment's files had this ending."""
         with self._lock:
+            if segment.retired:
+                raise CorruptLog(f"{segment.path} has left the log")  # the reader looks again, in the new list
+            if segment.suffix != suffix:
+                return  # not damaged: the files were just renamed
+            log.warning("%s: rebuilding the indexes of %s from the log", self.name, segment.path)
             segment.rebuild_indexes(self._index_interval)
             if segment is self._tail[1]:
                 self._append_fd = -1
@@ -492,23 +510,11 @@ class PartitionLog:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, f"cleanup.policy of {self.topic} does not allow deleting")
         if self._refusal is not None or not 0 <= wanted <= end:
             raise self._unreadable(wanted, self._start, end)
-        if not self._move_start(wanted):
+        if not self.move_start(wanted):
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the new start of {self.name} could not be noted")
         return self._start
 
-    def apply_retention(self, now_ms: int) -> int:
-        """Drop segments that are too old or too many (retention.ms, retention.bytes); how many were dropped."""
-        before = self.segment_count
-        wanted = retention.wanted_start(self, now_ms)
-        with self._lock:
-            end, active, size = self._tail
-            if self._refusal is None and wanted >= end > active.base_offset and size:
-                before += 1
-                self._roll()
-        self._move_start(max(wanted, self._start))
-        return before - self.segment_count
-
-    def _move_start(self, wanted: int) -> bool:
+    def move_start(self, wanted: int) -> bool:
         """The new start is on disk before anybody sees it, so that it never goes back, not even over a crash (faults row 37).
 
         Except on a full disk, where dropping segments may make room: then the next checkpoint notes it, and the answer is False.
@@ -523,8 +529,8 @@ class PartitionLog:
                     return False
             with self._lock:
                 self._start = max(self._start, wanted)
-                doomed = self._drop_segments_below(self._start)
                 self.epochs.truncate(self._start, self._tail[0])
+            doomed = self.swap.drop_below(self._start)
         if doomed:
             log.info("%s: %d segments below offset %d go", self.name, len(doomed), self._start)
             self._dir.discard(self, doomed)
@@ -539,23 +545,16 @@ class PartitionLog:
             self._dir.fail(error)
         return self._dir.write_start_offsets()
 
-    def _drop_segments_below(self, start: int) -> list[Segment]:
-        """Take segments whose every offset is below the start out of the list; never the active one."""
-        segments = list(self.segments)
-        count = 0
-        while count < len(segments) - 1 and segments[count + 1].base_offset <= start:
-            count += 1
-        if count:
-            self._reader.publish(segments[count:])
-        return segments[:count]
+    def roll_when(self, demanded: Callable[[int, Segment], bool]) -> None:
+        """Complete the active segment, if it has anything and `demanded(end of the log, segment)`."""
+        with self._lock:
+            end, active, size = self._tail
+            if self._refusal is None and size and demanded(end, active):
+                self._roll()
 
-    def remove_dropped(self, segment: Segment) -> None:
-        """Remove the files of a segment that left the log; not after `move_away`, when their names may be those of a new topic's."""
-        with self._maintenance:
-            if os.path.dirname(segment.path) == self.directory:
-                segment.remove_files()
-                snapshot = segment_name(segment.base_offset) + SNAPSHOT_SUFFIX
-                self._files.remove(os.path.join(self.directory, snapshot))
+    def last_records_of_producers(self) -> dict[int, tuple[int, int]]:
+        with self._lock:
+            return self._producers.last_records()
 
     def expire_producers(self, expiration_ms: int) -> int:
         with self._lock:

@@ -27,14 +27,17 @@ from barnabas.broker.log.verification import ONGOING, PendingVerification, Verif
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.records.batch import (
     CONTROL_BIT,
+    HEADER_SIZE,
     NO_SEQUENCE,
     NO_TIMESTAMP,
+    PREFIX_SIZE,
     TRANSACTIONAL_BIT,
     BatchHeader,
+    CorruptBatch,
     add_to_sequence,
     crc32c,
 )
-from barnabas.records.control import EndMarker
+from barnabas.records.control import EndMarker, parse_end_marker
 
 BATCHES_KEPT = 5
 SNAPSHOT_SUFFIX = ".snapshot"
@@ -132,6 +135,16 @@ class ProducerStates:
                 return batch
         return None
 
+    def checked_marker(self, header: BatchHeader, checked: bytes) -> EndMarker | None:
+        """The end of a transaction that a control batch holds, if its coordinator may write it; `checked` is what the checksum covers."""
+        try:
+            marker = parse_end_marker(header, checked[HEADER_SIZE - PREFIX_SIZE :])
+        except CorruptBatch as error:
+            raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from error
+        if marker is not None:
+            self.check_marker(header, marker)
+        return marker
+
     def check_marker(self, header: BatchHeader, marker: EndMarker) -> None:
         """Whether the end of a transaction may be written; `check` has compared the producer's epoch."""
         entry = self.entries.get(header.producer_id)
@@ -225,6 +238,13 @@ class ProducerStates:
         self._ongoing.clear()
         self._verifications.clear()
         self.first_unstable = NOTHING_UNSTABLE
+
+    def last_records(self) -> dict[int, tuple[int, int]]:
+        """Of each producer the last offset of its newest batch (-1: only a marker is known) and its epoch; compaction keeps those."""
+        return {
+            producer_id: (entry.batches[-1].last_offset if entry.batches else -1, entry.epoch)
+            for producer_id, entry in self.entries.items()
+        }
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
         """Forget producers that have not written for long (producer.id.expiration.ms); how many.

@@ -11,9 +11,10 @@ at a batch boundary when the index knows one, so that no bytes are sent twice, a
 from __future__ import annotations
 
 import logging
+import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from barnabas.broker.log.index import IndexDamaged
 from barnabas.broker.log.segment import CorruptLog, Place, Segment
@@ -24,6 +25,9 @@ log = logging.getLogger(__name__)
 Tail: TypeAlias = tuple[int, Segment, int]
 """End offset, active segment, its size."""
 
+Found = TypeVar("Found")
+
+_ATTEMPTS = 5
 _MAX_HINTS = 64
 _FILES_KEPT_OPEN = 4
 
@@ -40,7 +44,7 @@ class LogReader:
 
     __slots__ = ("_hints", "_recent", "_repair", "view")
 
-    def __init__(self, segments: list[Segment], repair: Callable[[Segment], None]) -> None:
+    def __init__(self, segments: list[Segment], repair: Callable[[Segment, str], None]) -> None:
         self._repair = repair
         self._hints: dict[int, tuple[Segment, int]] = {}
         self._recent: list[Segment] = []
@@ -50,6 +54,16 @@ class LogReader:
         """A new list of segments; places in segments that are gone are forgotten."""
         self.view = _view(segments)
         self._hints = {}
+
+    def drop_below(self, start: int) -> list[Segment]:
+        """Take segments whose every offset is below the start out of the list; never the last one. Under the append lock."""
+        bases, segments = self.view
+        count = 0
+        while count < len(segments) - 1 and bases[count + 1] <= start:
+            count += 1
+        if count:
+            self.publish(list(segments[count:]))
+        return list(segments[:count])
 
     def region(self, offset: int, max_bytes: int, min_one_batch: bool, tail: Tail) -> FileRegion | bytes:
         """The batches from the one that holds `offset` on, as the tail that the caller has seen allows."""
@@ -93,12 +107,26 @@ class LogReader:
 
     def repairing(self, segment: Segment, look_up: Callable[[Segment, int], Place | None], end: int) -> Place | None:
         """Do a look-up; when an index turns out to be damaged, rebuild it from the log and look again."""
+        suffix = segment.suffix
         try:
             return look_up(segment, end)
         except IndexDamaged as damage:
-            log.warning("%s; rebuilding the index from the log", damage)
-            self._repair(segment)
+            log.info("%s", damage)
+            self._repair(segment, suffix)
             return look_up(segment, end)
+
+    def look_again(self, look_up: Callable[[], Found], lock: threading.Lock) -> Found:
+        """After a look-up that failed. Compaction may have replaced or renamed a segment meanwhile: once the append lock is free, the
+        list and the names fit together. A look-up that fails although the list is still the same has found damage."""
+        for _ in range(_ATTEMPTS):
+            with lock:
+                view = self.view
+            try:
+                return look_up()
+            except (CorruptLog, IndexDamaged, OSError):
+                if view is self.view:
+                    raise
+        raise CorruptLog("the segments change faster than they can be read")
 
     def release(self) -> None:
         """Give up all descriptors; regions that are being sent keep theirs."""

@@ -5,8 +5,7 @@ batch from the recovery point on is checked with its checksum, a torn tail is cu
 state are rebuilt. Damage never raises: what cannot be believed is rebuilt from the log.
 Thread: the manager's, before any other thread knows the log. Lock: none.
 
-Interrupted compaction (`.cleaned`, `.swap`) will be completed here; until there is compaction, such files can only be left-overs of
-another program: `.cleaned` and `.deleted` are removed, `.swap` is reported and left alone.
+An interrupted compaction (`.cleaned`, `.swap`) is completed or undone first, by interrupted.py.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ from barnabas.broker.log.config import LogConfig
 from barnabas.broker.log.epochs import LeaderEpochs
 from barnabas.broker.log.files import FileSystem
 from barnabas.broker.log.index import IndexDamaged
+from barnabas.broker.log.interrupted import finish_interrupted
 from barnabas.broker.log.producer_state import SNAPSHOT_SUFFIX, CorruptSnapshot, ProducerStates
 from barnabas.broker.log.segment import (
     INDEX_SUFFIX,
@@ -51,7 +51,7 @@ _CHUNK = 1 << 20
 _HEADERS_CHUNK = 1 << 16
 NOWHERE = 2**63
 """An offset that no batch has: check no checksum."""
-_TEMPORARY = (".deleted", ".cleaned", ".tmp")
+_TEMPORARY = (".tmp",)
 _NAME_DIGITS = 20
 
 
@@ -98,6 +98,8 @@ class _Loader:
         self._request = request
         self._directory = request.directory
         self._names, self._sizes = files.list_sizes(request.directory, LOG_SUFFIX)
+        if finish_interrupted(files, request.directory, self._names):
+            self._names, self._sizes = files.list_sizes(request.directory, LOG_SUFFIX)
         self._producers = ProducerStates(request.name)
         self._epochs = LeaderEpochs(read_epochs(files, request.directory))
         self._cut = 0
@@ -141,8 +143,6 @@ class _Loader:
         for name in self._names:
             if name.endswith(_TEMPORARY):
                 self._files.remove(self._path(name))
-            elif name.endswith(".swap"):
-                log.warning("%s: %s was left by an interrupted compaction of another program", self._directory, name)
             elif name.endswith((INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)):
                 self._remove_orphan(name)
 

@@ -1,9 +1,9 @@
-"""Which segments are too old or too many.
+"""Which segments are too old or too many, and letting them go.
 
-Role: a pure decision; PartitionLog acts on it.
+Role: the decision is pure; PartitionLog moves its start as it says.
 Thread: the housekeeper's. Lock: none.
 
-Compaction (`cleanup.policy=compact`) is another file's work: a log that is only compacted is not shortened here.
+Compaction (`cleanup.policy=compact`) is compaction.py's work: a log that is only compacted is not shortened here.
 """
 
 from __future__ import annotations
@@ -16,6 +16,17 @@ from barnabas.broker.log.segment import CorruptLog, Segment
 
 if TYPE_CHECKING:
     from barnabas.broker.log.partition_log import PartitionLog
+
+
+def apply(log: PartitionLog, now_ms: int) -> int:
+    """Drop segments that are too old or too many; how many were dropped."""
+    before, last = log.segment_count, log.segments[-1]
+    wanted = wanted_start(log, now_ms)
+    log.roll_when(lambda end, active: wanted >= end > active.base_offset)
+    if log.segments[-1] is not last:
+        before += 1
+    log.move_start(max(wanted, log.log_start_offset))
+    return before - log.segment_count
 
 
 def wanted_start(log: PartitionLog, now_ms: int) -> int:
@@ -48,6 +59,9 @@ def _too_old(config: LogConfig, segments: tuple[Segment, ...], now_ms: int) -> i
         return 0
     count = 0
     for segment in segments:
+        if not segment.size and segment is not segments[-1]:
+            count += 1  # compaction left nothing of it
+            continue
         if not segment.size or now_ms - _age_mark(segment) <= config.retention_ms:
             break
         count += 1

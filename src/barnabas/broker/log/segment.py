@@ -4,7 +4,8 @@ Role: find batches by offset or by time, keep the indexes, open and close the fi
 Thread: changes by the appender or by recovery; look-ups from any thread.
 Lock: the log's append lock guards changes; look-ups take none and are bounded by the size that the caller has seen published.
 
-File names are the base offset with twenty digits: 00000000000000000000.log .index .timeindex .txnindex
+File names are the base offset with twenty digits: 00000000000000000000.log .index .timeindex .txnindex; while compaction makes a segment
+and while a segment waits to be removed, one of the endings .cleaned, .swap or .deleted follows.
 """
 
 from __future__ import annotations
@@ -23,6 +24,10 @@ from barnabas.records.batch import HEADER_SIZE, LENGTH_OVERHEAD, MAGIC_V2, NO_TI
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
+
+CLEANED_SUFFIX = ".cleaned"
+SWAP_SUFFIX = ".swap"
+DELETED_SUFFIX = ".deleted"
 
 MAX_RELATIVE_OFFSET = 2**31 - 1
 ALWAYS = -(2**63)
@@ -67,20 +72,22 @@ class Segment:
         "retired",
         "roll_at_timestamp",
         "size",
+        "suffix",
         "synced",
         "time_index",
         "txn_index",
     )
 
-    def __init__(self, files: FileSystem, directory: str, base_offset: int, size: int = 0) -> None:
+    def __init__(self, files: FileSystem, directory: str, base_offset: int, size: int = 0, suffix: str = "") -> None:
         self.base_offset = base_offset
         self.size = size
+        self.suffix = suffix
         self._files = files
         self._stem = os.path.join(directory, segment_name(base_offset))
         self._file: OpenFile | None = None
-        self.offset_index = OffsetIndex(files, self._stem + INDEX_SUFFIX, base_offset)
-        self.time_index = TimeIndex(files, self._stem + TIME_INDEX_SUFFIX, base_offset)
-        self.txn_index = TransactionIndex(files, self._stem + TXN_INDEX_SUFFIX, base_offset)
+        self.offset_index = OffsetIndex(files, self._stem + INDEX_SUFFIX + suffix, base_offset)
+        self.time_index = TimeIndex(files, self._stem + TIME_INDEX_SUFFIX + suffix, base_offset)
+        self.txn_index = TransactionIndex(files, self._stem + TXN_INDEX_SUFFIX + suffix, base_offset)
         self.bytes_since_index = 0
         self.index_room = 0
         self._last_time_entry = NO_TIMESTAMP
@@ -95,7 +102,7 @@ class Segment:
 
     @property
     def path(self) -> str:
-        return self._stem + LOG_SUFFIX
+        return self._stem + LOG_SUFFIX + self.suffix
 
     def create(self) -> None:
         self._file = self._files.open(self.path, create=True)
@@ -133,6 +140,22 @@ class Segment:
         for path in (self.path, self.offset_index.path, self.time_index.path, self.txn_index.path):
             self._files.remove(path)
 
+    def rename(self, suffix: str) -> None:
+        """Give the files another ending; the log goes last: whoever finds it under the new name finds everything (interrupted.py).
+
+        Of a segment that readers know, under the log's append lock: a reader that misses a file waits for the lock and looks again.
+        """
+        rename = self._files.rename
+        for index, ending in ((self.offset_index, INDEX_SUFFIX), (self.time_index, TIME_INDEX_SUFFIX)):
+            rename(index.path, self._stem + ending + suffix)
+            index.path = self._stem + ending + suffix
+        txn_path = self._stem + TXN_INDEX_SUFFIX + suffix
+        if self.txn_index.entries:
+            rename(self.txn_index.path, txn_path)
+        self.txn_index.path = txn_path
+        rename(self.path, self._stem + LOG_SUFFIX + suffix)
+        self.suffix = suffix
+
     # Keeping the indexes, under the log's append lock.
 
     @property
@@ -156,7 +179,7 @@ class Segment:
             self.roll_at_timestamp = ALWAYS
         else:
             begin = first_timestamp if first_timestamp >= 0 else now_ms
-            self.roll_at_timestamp = begin + config.segment_ms
+            self.roll_at_timestamp = begin + config.roll_ms
 
     def note_batch(self, position: int, size: int, last_offset: int, max_timestamp: int, interval: int) -> None:
         """Keep indexes and counters after a batch was found (recovery); `append` does the same inline."""
