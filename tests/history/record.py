@@ -87,7 +87,8 @@ class History:
     def _write(self, fields: dict[str, object]) -> None:
         line = json.dumps(fields, separators=(",", ":")) + "\n"
         with self._lock:
-            self._file.write(line)
+            if not self._file.closed:  # what is still told after the end of a failed test interests nobody
+                self._file.write(line)
 
     def __repr__(self) -> str:
         return f"<History {self.path}>"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -50,6 +51,22 @@ def test_the_history_of_a_healthy_broker_is_clean_and_shows_what_is_taken_from_i
     assert report.acked == report.read >= 200
     assert report.faults == 1
     assert_a_lost_record_is_found(tmp_path / "history.jsonl")
+
+
+def test_a_failed_test_does_not_wait_for_a_broker_that_is_gone(tmp_path: Path) -> None:
+    """Standing sends are given up at once, threads end, and the error of the test is the one that is seen."""
+    broker = EmbeddedBroker().start()
+    load = Workload(broker.bootstrap_servers, tmp_path / "history.jsonl")
+
+    def fail() -> None:
+        with load:
+            load.await_acked(50)
+            broker.stop()
+            load.await_acked(10_000, seconds=1)
+
+    with pytest.raises(AssertionError, match="acknowledged in 1 s"):
+        fail()
+    assert load.ended
 
 
 def assert_a_lost_record_is_found(path: Path) -> None:

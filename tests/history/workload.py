@@ -118,7 +118,9 @@ class _Writer(_Client):
                 producer.poll(0.05)
             self._send(producer, seq)
             producer.poll(pause)
-        producer.flush(plan.finish_seconds)
+        deadline = time.monotonic() + plan.finish_seconds
+        while len(producer) and time.monotonic() < deadline and not self._load.abandoned.is_set():
+            producer.flush(0.2)
         # What is still not answered is answered now, with an error that says that nobody knows.
         producer.purge()
         producer.flush(1)
@@ -166,6 +168,8 @@ class Workload:
         self.source = Source(bootstrap, self.topic, self.plan.partitions, self.history)
         self.progress = Progress()
         self.stopping = threading.Event()
+        self.abandoned = threading.Event()
+        """The test has failed: no need to wait for answers."""
         self._writers = [_Writer(f"w{number}", self) for number in range(self.plan.writers)]
         self._clients = [*self._writers, *(_Reader(f"r{number}", self) for number in range(self.plan.readers))]
 
@@ -180,6 +184,9 @@ class Workload:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if error is not None:
+            self.abandoned.set()
+            self.history.close()
         self.stop()
 
     def stop(self) -> None:
@@ -188,6 +195,10 @@ class Workload:
         for client in self._clients:
             client.join(self.plan.finish_seconds + 10)
             assert not client.is_alive(), f"{client.name} did not end"
+
+    @property
+    def ended(self) -> bool:
+        return not any(client.is_alive() for client in self._clients)
 
     # While it runs
 
@@ -198,6 +209,7 @@ class Workload:
         """Wait until so many further sends were acknowledged."""
         wanted = self.acked() + more
         arrived = self.progress.wait(lambda: self.acked() >= wanted, seconds)
+        self._raise_what_clients_raised()
         assert arrived, f"only {self.acked()} of {wanted} sends were acknowledged in {seconds} s"
 
     def await_resumed(self, seconds: float = 5.0) -> float:
@@ -207,8 +219,14 @@ class Workload:
         back = self.progress.wait(
             lambda: all(self.progress.of(writer.client) > marks[writer.client] for writer in self._writers), seconds
         )
+        self._raise_what_clients_raised()
         assert back, f"not every writer was served again within {seconds} s"
         return time.monotonic() - began
+
+    def _raise_what_clients_raised(self) -> None:
+        for client in self._clients:
+            if client.error is not None:
+                raise client.error
 
     def fault(self, text: str) -> None:
         """Note in the history what is done to the broker now."""
@@ -219,9 +237,7 @@ class Workload:
     def check(self) -> Report:
         """Read everything from the beginning with a fresh consumer, close the history and check it. The broker must be up."""
         self.stop()
-        for client in self._clients:
-            if client.error is not None:
-                raise client.error
+        self._raise_what_clients_raised()
         try:
             self.source.read_everything(self.plan.finish_seconds, self.plan.reader_config)
         finally:
