@@ -17,6 +17,11 @@ from barnabas.records.compression import decompress
 MIN_DECOMPRESSED_LIMIT = 16 * 1024 * 1024
 
 
+def decompressed_limit(max_message_bytes: int) -> int:
+    """How large the records of a batch may become when they are decompressed."""
+    return max(MIN_DECOMPRESSED_LIMIT, 10 * max_message_bytes)
+
+
 def read_varint(data: bytes, position: int) -> tuple[int, int]:
     """A zig-zag varint of at most ten bytes, and the position after it."""
     value = shift = 0

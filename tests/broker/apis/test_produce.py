@@ -14,6 +14,7 @@ from barnabas.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.broker.data_broker import UNKNOWN_ID, DataBroker, batch
+from tests.records.batches import NOW_MS, Batch
 from tests.waiting import wait_until
 
 ONE = batch([b"hello"])
@@ -178,9 +179,31 @@ def test_a_storage_error_is_one_that_the_client_knows(
 
 def test_zstd_needs_version_7(broker: DataBroker) -> None:
     broker.create("t")
-    zstd = batch([b"x"], attributes=4)
+    zstd = bytes(Batch([b"x"], codec=4).build())
     assert outcomes(broker.ask(produce(("t", 0, zstd)), 6)) == [(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, -1)]
     assert outcomes(broker.ask(produce(("t", 0, zstd)), 7)) == [(0, 0)]
+
+
+def test_refused_records_are_named_one_by_one(broker: DataBroker) -> None:
+    """KIP-467: the answer says which records of the batch were the reason, from version 8 on."""
+    broker.create("t", cleanup_policy="compact")
+    records = bytes(Batch([b"a", b"b", b"c"], keys=[b"k", None, None]).build())
+    (partition,) = broker.ask(produce(("t", 0, records)), 8).responses[0].partition_responses
+    assert (partition.error_code, partition.base_offset) == (ErrorCode.INVALID_RECORD, -1)
+    assert partition.error_message.startswith("One or more records have been rejected due to 2 record errors in total")
+    text = "Compacted topic cannot accept message without key in topic partition t-0"
+    named = [(each.batch_index, each.batch_index_error_message) for each in partition.record_errors]
+    assert named == [(1, text), (2, text)]
+    assert outcomes(broker.ask(produce(("t", 0, records)), 7)) == [(ErrorCode.INVALID_RECORD, -1)]
+    assert broker.log("t").log_end_offset == 0
+
+
+def test_a_timestamp_out_of_range_is_named(broker: DataBroker) -> None:
+    broker.create("t", message_timestamp_before_max_ms="1000")
+    records = bytes(Batch([b"a", b"b"], timestamps=[NOW_MS, NOW_MS - 1001]).build())
+    (partition,) = broker.ask(produce(("t", 0, records)), 9).responses[0].partition_responses
+    assert partition.error_code == ErrorCode.INVALID_TIMESTAMP
+    assert [each.batch_index for each in partition.record_errors] == [1]
 
 
 def test_clients_cannot_write_to_internal_topics(broker: DataBroker) -> None:

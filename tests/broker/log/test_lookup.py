@@ -74,7 +74,10 @@ def test_log_append_time_is_found_by_the_time_of_the_append(tmp_path: Path) -> N
 
 
 def test_records_that_cannot_be_decompressed_are_an_error(store: Store) -> None:
-    store.log.append(Batch([b"garbage"], attributes=3).build())
+    store.log.append(Batch([b"garbage"]).build())
+    with open(store.log.segments[0].path, "r+b") as file:
+        file.seek(22)
+        file.write(b"\x03")  # from now on the batch claims to be compressed
     with pytest.raises(KafkaError) as caught:
         store.log.offset_for_timestamp(5)
     assert caught.value.code == ErrorCode.CORRUPT_MESSAGE

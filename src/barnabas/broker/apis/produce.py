@@ -4,7 +4,7 @@ acks 0: nothing is answered, and an error closes the connection (RP-40). acks 1 
 `log.flush.acks.all=true` acks=-1 waits in the produce purgatory until the bytes are on disk (RP-41). Other acks: 21.
 Each partition takes exactly one batch of format v2; partitions fail one by one, never the request as a whole.
 
-v7  zstd; before: UNSUPPORTED_COMPRESSION_TYPE      v8   error messages (KIP-467)
+v7  zstd; before: UNSUPPORTED_COMPRESSION_TYPE      v8   error messages, and one for each record (KIP-467)
 v10 leader hints (KIP-951): one node never has any  v13  topics by id only, UNKNOWN_TOPIC_ID (KIP-516)
 Transactions are not there yet: a transactional id is answered with UNSUPPORTED_VERSION, a transactional batch without one
 with INVALID_TXN_STATE (by the log); neither is written.
@@ -20,9 +20,11 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING
 
+from barnabas.broker.log.results import RecordsRefused
 from barnabas.broker.purgatory import DelayedOperation
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.produce import (
+    BatchIndexAndErrorMessage,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -202,7 +204,13 @@ def _failed(index: int, version: int, error: KafkaError) -> PartitionProduceResp
     code = error.code
     if code == ErrorCode.KAFKA_STORAGE_ERROR and version < FIRST_VERSION_WITH_STORAGE_ERROR:
         code = ErrorCode.NOT_LEADER_OR_FOLLOWER  # the older client does not know 56 and would not retry
-    return PartitionProduceResponse(index=index, error_code=code, base_offset=-1, error_message=error.message)
+    answer = PartitionProduceResponse(index=index, error_code=code, base_offset=-1, error_message=error.message)
+    if isinstance(error, RecordsRefused):
+        answer.record_errors = [
+            BatchIndexAndErrorMessage(batch_index=each.number, batch_index_error_message=each.message)
+            for each in error.record_errors
+        ]
+    return answer
 
 
 def _first_error(message: ProduceResponse) -> str:

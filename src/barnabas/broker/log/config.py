@@ -15,6 +15,8 @@ MAX_LONG = 2**63 - 1
 
 CREATE_TIME = "CreateTime"
 LOG_APPEND_TIME = "LogAppendTime"
+PRODUCER_CODEC = "producer"
+UNCOMPRESSED = "uncompressed"
 
 _TOPIC_KEYS = {
     "segment_bytes": "segment.bytes",
@@ -62,7 +64,7 @@ class LogConfig:
     max_compaction_lag_ms: int = MAX_LONG
     delete_retention_ms: int = 86_400_000
     file_delete_delay_ms: int = 60_000
-    compression_type: str = "producer"
+    compression_type: str = PRODUCER_CODEC
     gzip_level: int = -1
     lz4_level: int = 9
     zstd_level: int = 3
@@ -77,6 +79,12 @@ class LogConfig:
             name: _typed(kinds[name], values[key]) for name, key in _TOPIC_KEYS.items() if values.get(key) is not None
         }
         return cls(**given)
+
+    @property
+    def keeps_plain_batches(self) -> bool:
+        """Whether an uncompressed batch whose timestamps are not too late is written as it comes."""
+        created = self.timestamp_type != LOG_APPEND_TIME and self.timestamp_before_max_ms == MAX_LONG
+        return created and not self.compacted and self.compression_type in (PRODUCER_CODEC, UNCOMPRESSED)
 
     @property
     def compacted(self) -> bool:

@@ -13,7 +13,7 @@ from barnabas.broker.log.reading import LogReader, Tail
 from barnabas.broker.log.results import TimestampOffset
 from barnabas.broker.log.segment import CorruptLog, Place, Segment
 from barnabas.records.batch import CorruptBatch, parse_header
-from barnabas.records.reader import MIN_DECOMPRESSED_LIMIT, record_times
+from barnabas.records.reader import decompressed_limit, record_times
 
 LATEST = -1
 EARLIEST = -2
@@ -50,7 +50,7 @@ def _first_at_or_after(reader: LogReader, timestamp: int, start: int, tail: Tail
             place = reader.repairing(segment, lambda s, e, at=begin: s.locate_time(timestamp, at, e), end)  # type: ignore[misc]
             if place is None:
                 break
-            found = _record_in(segment, place, timestamp, start)
+            found = _record_in(reader, segment, place, timestamp, start)
             if found is not None:
                 return found
             begin = (
@@ -73,7 +73,9 @@ def _max_timestamp(reader: LogReader, start: int, tail: Tail) -> TimestampOffset
         return NOT_FOUND
     timestamp, offset, segment, end = best
     place = reader.repairing(segment, lambda s, e: s.locate(offset, e), end)
-    return (_record_in(segment, place, timestamp, start) if place else None) or TimestampOffset(timestamp, offset)
+    return (_record_in(reader, segment, place, timestamp, start) if place else None) or TimestampOffset(
+        timestamp, offset
+    )
 
 
 def _largest_from(reader: LogReader, segment: Segment, start: int, end: int) -> tuple[int, int]:
@@ -83,7 +85,7 @@ def _largest_from(reader: LogReader, segment: Segment, start: int, end: int) -> 
     for place in segment.places(first.position, end) if first else ():
         largest = place.max_timestamp
         if place.base_offset < start:
-            largest = max((time for time, offset, _ in _records(segment, place) if offset >= start), default=-1)
+            largest = max((time for time, offset, _ in _records(reader, segment, place) if offset >= start), default=-1)
         if largest > best[0]:
             best = (largest, place.last_offset)
     return best
@@ -101,18 +103,18 @@ def _largest(reader: LogReader, segment: Segment, end: int) -> tuple[int, int]:
     return found[-1]
 
 
-def _record_in(segment: Segment, place: Place, timestamp: int, start: int) -> TimestampOffset | None:
+def _record_in(reader: LogReader, segment: Segment, place: Place, timestamp: int, start: int) -> TimestampOffset | None:
     """The first record of a batch that is not older than a time and not below the log's start."""
-    for time, offset, epoch in _records(segment, place):
+    for time, offset, epoch in _records(reader, segment, place):
         if time >= timestamp and offset >= start:
             return TimestampOffset(time, offset, epoch)
     return None
 
 
-def _records(segment: Segment, place: Place) -> Iterator[tuple[int, int, int]]:
+def _records(reader: LogReader, segment: Segment, place: Place) -> Iterator[tuple[int, int, int]]:
     """(timestamp, offset, leader epoch) of the records of one batch."""
     batch = segment.read(place.position, place.size)
-    limit = max(MIN_DECOMPRESSED_LIMIT, 10 * place.size)
+    limit = max(reader.records_limit, decompressed_limit(place.size))
     try:
         header = parse_header(batch)
         for time, offset in record_times(batch, header, limit):

@@ -22,11 +22,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from barnabas.broker.log import lookup, transactions
-from barnabas.broker.log.config import LOG_APPEND_TIME, LogConfig
+from barnabas.broker.log import lookup
+from barnabas.broker.log.config import LogConfig
 from barnabas.broker.log.index import IndexDamaged
 from barnabas.broker.log.producer_state import SNAPSHOT_SUFFIX
 from barnabas.broker.log.reading import LogReader, Tail
+from barnabas.broker.log.record_validation import newest_delta, validated
 from barnabas.broker.log.results import (
     AppendOrigin,
     AppendResult,
@@ -38,12 +39,13 @@ from barnabas.broker.log.results import (
 from barnabas.broker.log.segment import MAX_RELATIVE_OFFSET, CorruptLog, Segment, segment_name
 from barnabas.broker.log.swap import SegmentSwap
 from barnabas.broker.log.transactions import CommittedReader
-from barnabas.broker.log.validation import check_unusual, checked_header, corrupt, wrong_time
+from barnabas.broker.log.validation import check_unusual, corrupt
 from barnabas.broker.log.verification import VerificationGuard
 from barnabas.broker.log.waiters import DurableCallback, DurableWaiters
 from barnabas.errors import ErrorCode, KafkaError
-from barnabas.records.batch import CONTROL_BIT, HEADER, HEADER_SIZE, PREFIX, BatchHeader, crc32c
+from barnabas.records.batch import CONTROL_BIT, HEADER, HEADER_SIZE, PREFIX, TIMESTAMP_TYPE_BIT, BatchHeader, crc32c
 from barnabas.records.control import EndMarker
+from barnabas.records.reader import decompressed_limit
 
 if TYPE_CHECKING:
     from barnabas.broker.log.log_dir import LogDir
@@ -72,11 +74,11 @@ class PartitionLog:
         "_files",
         "_flush_messages",
         "_index_interval",
+        "_keeps_plain",
         "_lock",
         "_maintenance",
         "_max_batch",
         "_names_changed",
-        "_plain_time",
         "_producers",
         "_pwritev",
         "_reader",
@@ -121,7 +123,7 @@ class PartitionLog:
         self.last_flush_ns = log_dir.clock.monotonic_ns() if loaded.end == loaded.recovery_point else 0
         self._start = self.start_to_persist = loaded.start
         self._reader = LogReader(loaded.segments, self._rebuild_indexes)
-        self._committed = CommittedReader(self._reader, self._producers, self._repair_transactions)
+        self._committed = CommittedReader(self._reader, self._producers, self._files, self._lock)
         self.swap = SegmentSwap(self, log_dir, self._reader, (self._maintenance, self._lock))
         self._tail: Tail = (loaded.end, loaded.segments[-1], loaded.segments[-1].size)
         self.update_config(config)
@@ -200,7 +202,8 @@ class PartitionLog:
             self._index_interval = config.index_interval_bytes
             self._after_max_ms = config.timestamp_after_max_ms
             self._flush_messages = config.flush_messages
-            self._plain_time = config.timestamp_type != LOG_APPEND_TIME and config.timestamp_before_max_ms >= 2**62
+            self._keeps_plain = config.keeps_plain_batches
+            self._reader.records_limit = decompressed_limit(config.max_message_bytes)
             self._append_fd = -1  # the next append takes the slow way once and sets the limits of the active segment
 
     # Append.
@@ -219,16 +222,14 @@ class PartitionLog:
         """
         size = len(records)
         header = _parse(records) if size >= HEADER_SIZE else _NO_HEADER
-        base_offset, length, _, magic, crc, attributes, last_delta, _, max_time, producer_id, _, sequence, count = (
-            header
-        )
+        offset, length, _, magic, crc, attributes, delta, base_time, max_time, producer_id, _, sequence, count = header
         if (
             length + 12 != size
             or magic != 2
             or not 0 <= attributes <= 4
-            or last_delta != count - 1
+            or delta != count - 1
             or count <= 0
-            or base_offset
+            or offset
             or size > self._max_batch
             or producer_id >= 0 > sequence
         ):
@@ -237,10 +238,13 @@ class PartitionLog:
         if crc32c(body) != crc:
             raise corrupt(self.name)
         now = self._wall_ms()
-        if not self._plain_time:
-            header, body = checked_header(_header(header), body, self.config, now)
-        elif max_time - now > self._after_max_ms:
-            raise wrong_time(_header(header), self.config, now)
+        if (
+            attributes
+            or not self._keeps_plain
+            or max_time - now > self._after_max_ms
+            or max_time != base_time + newest_delta(body, count)
+        ):
+            header, body = validated(_header(header), body, self.config, now, self.name)
         with self._lock:
             if guard is not None:
                 self._producers.check_verified(_header(header), guard)
@@ -256,7 +260,8 @@ class PartitionLog:
         if producer_id >= 0:
             repeated = self._producers.check(_header(header), origin)
             if repeated is not None:
-                return AppendResult(repeated.base_offset, repeated.last_offset, -1, self._start, True)
+                stamp = repeated.timestamp if attributes & TIMESTAMP_TYPE_BIT else -1
+                return AppendResult(repeated.base_offset, repeated.last_offset, stamp, self._start, True)
         ends = attributes & CONTROL_BIT and producer_id >= 0
         marker = self._producers.checked_marker(_header(header), body) if ends else None
         first, segment, position = self._tail
@@ -291,7 +296,7 @@ class PartitionLog:
             self._producers.update(_header(header), first, self._dir.monotonic_ms(), marker)
         segment.size = position + size
         self._tail = (last + 1, segment, position + size)
-        return AppendResult(first, last, -1 if self._plain_time or not attributes & 8 else max_time, self._start)
+        return AppendResult(first, last, max_time if attributes & TIMESTAMP_TYPE_BIT else -1, self._start)
 
     def _index_abort(self, header: BatchHeader, marker: EndMarker, first: int, position: int) -> None:
         """Before the marker is known to anybody, so that no reader takes what it aborts for committed."""
@@ -454,10 +459,6 @@ class PartitionLog:
             segment.rebuild_indexes(self._index_interval)
             if segment is self._tail[1]:
                 self._append_fd = -1
-
-    def _repair_transactions(self) -> None:
-        with self._lock:
-            transactions.repair(self._files, self.segments, self._dir.monotonic_ms())
 
     # Durability (RP-41).
 

@@ -19,6 +19,7 @@ from typing import NamedTuple, TypeAlias, TypeVar
 from barnabas.broker.log.index import IndexDamaged
 from barnabas.broker.log.segment import CorruptLog, Place, Segment
 from barnabas.net.send import FileRegion
+from barnabas.records.reader import MIN_DECOMPRESSED_LIMIT
 
 log = logging.getLogger(__name__)
 
@@ -42,10 +43,12 @@ class View(NamedTuple):
 class LogReader:
     """Finds batches in the segments of one log."""
 
-    __slots__ = ("_hints", "_recent", "_repair", "view")
+    __slots__ = ("_hints", "_recent", "_repair", "records_limit", "view")
 
     def __init__(self, segments: list[Segment], repair: Callable[[Segment, str], None]) -> None:
         self._repair = repair
+        self.records_limit = MIN_DECOMPRESSED_LIMIT
+        """How large the records of a batch may become in a look-up that must decompress them."""
         self._hints: dict[int, tuple[Segment, int]] = {}
         self._recent: list[Segment] = []
         self.view = _view(segments)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
-from barnabas.errors import ConfigError
+from barnabas.errors import ConfigError, ErrorCode, KafkaError
 from barnabas.net.send import FileRegion
 
 
@@ -25,6 +26,21 @@ class AppendOrigin(IntEnum):
 
     CLIENT = 0
     COORDINATOR = 1
+
+
+class RecordError(NamedTuple):
+    """A record of a batch and why it may not be written."""
+
+    number: int
+    message: str
+
+
+class RecordsRefused(KafkaError):
+    """A batch was refused because of some of its records (KIP-467)."""
+
+    def __init__(self, code: ErrorCode, message: str, record_errors: tuple[RecordError, ...]) -> None:
+        super().__init__(code, message)
+        self.record_errors = record_errors
 
 
 class AppendResult:

@@ -8,8 +8,9 @@ Lock: none of its own.
 from __future__ import annotations
 
 import logging
+import threading
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from barnabas.broker.log.files import FileSystem
 from barnabas.broker.log.index import IndexDamaged
@@ -49,31 +50,32 @@ def _read_marker(header: BatchHeader, segment: Segment, position: int) -> EndMar
         return None
 
 
-def repair(files: FileSystem, segments: Sequence[Segment], now_ms: int) -> None:
+def repair(files: FileSystem, segments: Sequence[Segment]) -> None:
     """Write anew those transaction indexes that cannot be read; under the append lock. `segments` are all that the log has."""
     for number, segment in enumerate(segments):
         try:
             segment.txn_index.all_entries()
         except IndexDamaged as damage:
             log.warning("%s; rebuilding the index from the log", damage)
-            _rebuild(files, segments[:number], segment, now_ms)
+            _rebuild(files, segments[:number], segment)
 
 
-def _rebuild(files: FileSystem, before: Sequence[Segment], damaged: Segment, now_ms: int) -> None:
+def _rebuild(files: FileSystem, before: Sequence[Segment], damaged: Segment) -> None:
     """A transaction may begin in an earlier segment: the snapshot from when this one began knows it, else the log does."""
     producers = ProducerStates(damaged.path)
     try:
-        producers.load(files.read_file(damaged.path.removesuffix(LOG_SUFFIX) + SNAPSHOT_SUFFIX), now_ms)
+        producers.load(files.read_file(damaged.path.removesuffix(LOG_SUFFIX) + SNAPSHOT_SUFFIX), 0)
     except (CorruptSnapshot, OSError):
         for segment in before:
-            _replay_segment(producers, segment, now_ms, index=False)
+            _replay_segment(producers, segment, index=False)
     damaged.txn_index.reset()
-    _replay_segment(producers, damaged, now_ms, index=True)
+    _replay_segment(producers, damaged, index=True)
 
 
-def _replay_segment(producers: ProducerStates, segment: Segment, now_ms: int, index: bool) -> None:
+def _replay_segment(producers: ProducerStates, segment: Segment, index: bool) -> None:
+    """For the index only: nobody asks when these producers were seen last."""
     for place in segment.places(0, segment.size):
-        replay(producers, segment.header_at(place.position), now_ms, segment, place.position, index)
+        replay(producers, segment.header_at(place.position), 0, segment, place.position, index)
 
 
 class CommittedReader:
@@ -84,12 +86,15 @@ class CommittedReader:
     whoever no longer sees it as open finds it among the aborted.
     """
 
-    __slots__ = ("_producers", "_reader", "_repair")
+    __slots__ = ("_append_lock", "_files", "_producers", "_reader")
 
-    def __init__(self, reader: LogReader, producers: ProducerStates, repair: Callable[[], None]) -> None:
+    def __init__(
+        self, reader: LogReader, producers: ProducerStates, files: FileSystem, append_lock: threading.Lock
+    ) -> None:
         self._reader = reader
         self._producers = producers
-        self._repair = repair
+        self._files = files
+        self._append_lock = append_lock
 
     def stable_offset(self, end: int, start: int) -> int:
         """The last stable offset of a log that ends and begins at these offsets."""
@@ -115,7 +120,8 @@ class CommittedReader:
                 return ()
             return _overlapping(segments, offset, self._end_of(region, offset, tail))
         except IndexDamaged:
-            self._repair()
+            with self._append_lock:
+                repair(self._files, self._reader.view.segments)
             return _overlapping(segments, offset, self._end_of(region, offset, tail))
 
     def _end_of(self, region: FileRegion, offset: int, tail: Tail) -> int:

@@ -1,0 +1,162 @@
+"""Looking into a batch before it is written: its records one by one, and the form in which they are kept.
+
+Role: what LogValidator is in Kafka. Every record must be whole and in its place; keys on compacted topics, timestamps within the
+topic's limits, the header's largest timestamp true; LogAppendTime and the topic's `compression.type` change the batch. The loops over
+records are the record kernel's; Python sees a record only to say why it is refused. ADR 8 says what this costs and why it is done.
+Thread: any; pure functions. Lock: none.
+"""
+
+from __future__ import annotations
+
+from barnabas.broker.log.config import LOG_APPEND_TIME, MAX_LONG, PRODUCER_CODEC, UNCOMPRESSED, LogConfig
+from barnabas.broker.log.results import RecordError, RecordsRefused
+from barnabas.broker.log.validation import check_size, invalid
+from barnabas.errors import ErrorCode
+from barnabas.records.batch import (
+    CHECKED_HEADER,
+    CODEC_MASK,
+    HEADER_SIZE,
+    LENGTH_OVERHEAD,
+    NO_TIMESTAMP,
+    PREFIX_SIZE,
+    TIMESTAMP_TYPE_BIT,
+    BatchHeader,
+    CorruptBatch,
+    crc32c,
+)
+from barnabas.records.compression import CODEC_NAMES, GZIP, LZ4, NONE, ZSTD, compress, decompress
+from barnabas.records.kernel.record_layout import SPAN_FIELDS, RecordFacts, check_records, record_spans
+from barnabas.records.reader import decompressed_limit
+
+RECORDS_AT = HEADER_SIZE - PREFIX_SIZE
+"""Where the records begin in the part of a batch that the checksum covers."""
+MAX_ERRORS_NAMED = 1000
+"""Records that an answer names; a batch can hold so many that naming all would make the answer larger than the batch."""
+
+_TIMESTAMP_FIELD, _KEY_LENGTH_FIELD = 3, 5
+
+
+def newest_delta(body: bytes, count: int) -> int:
+    """How far the largest timestamp of uncompressed records lies behind the first, once all are whole and in their place.
+
+    This is all that an ordinary batch of an ordinary topic needs.
+    """
+    try:
+        return check_records(body, RECORDS_AT, count)[1]
+    except CorruptBatch as error:
+        raise invalid(str(error)) from error
+
+
+def validated(
+    header: BatchHeader, body: bytes, config: LogConfig, now_ms: int, partition: str
+) -> tuple[BatchHeader, bytes]:
+    """Header and checked part of the batch that is to be written for one that came; KafkaError when its records may not be written."""
+    try:
+        data, start = _plain_records(header, body, config)
+        facts = check_records(data, start, header.record_count)
+    except CorruptBatch as error:
+        raise invalid(str(error)) from error
+    if _breaks_a_rule(header, facts, config, now_ms):
+        _check_each(header, (data, start), config, now_ms, partition)
+    attributes, newest = _stamp(header, facts, config, now_ms)
+    codec = _codec_to_keep(header, config)
+    if (attributes, newest, codec) == (header.attributes, header.max_timestamp, header.codec):
+        return header, body
+    records = body[RECORDS_AT:] if codec == header.codec else compress(codec, data[start:], _level(codec, config))
+    kept = header._replace(attributes=attributes & ~CODEC_MASK | codec, max_timestamp=newest)
+    return _rewritten(kept, body, records, config)
+
+
+def _plain_records(header: BatchHeader, body: bytes, config: LogConfig) -> tuple[bytes, int]:
+    """Bytes that hold the records, and where they begin."""
+    if header.codec == NONE:
+        return body, RECORDS_AT
+    return decompress(header.codec, body[RECORDS_AT:], decompressed_limit(config.max_message_bytes)), 0
+
+
+# The rules for records.
+
+
+def _breaks_a_rule(header: BatchHeader, facts: RecordFacts, config: LogConfig, now_ms: int) -> bool:
+    """Whether a record may have to be refused. In doubt yes: a record without a timestamp looks old here."""
+    if config.compacted and facts.first_without_key >= 0:
+        return True
+    if config.timestamp_type == LOG_APPEND_TIME:
+        return False
+    oldest = header.base_timestamp + facts.min_timestamp_delta
+    newest = header.base_timestamp + facts.max_timestamp_delta
+    return newest - now_ms > config.timestamp_after_max_ms or now_ms - oldest > config.timestamp_before_max_ms
+
+
+def _check_each(
+    header: BatchHeader, records: tuple[bytes, int], config: LogConfig, now_ms: int, partition: str
+) -> None:
+    """Name every record that breaks a rule, with Kafka's texts."""
+    spans = record_spans(*records, header.record_count)
+    created = config.timestamp_type != LOG_APPEND_TIME
+    earliest, latest = now_ms - config.timestamp_before_max_ms, now_ms + config.timestamp_after_max_ms
+    errors: list[RecordError] = []
+    wrong_times = 0
+    for number in range(header.record_count):
+        timestamp = header.base_timestamp + spans[number * SPAN_FIELDS + _TIMESTAMP_FIELD]
+        if config.compacted and spans[number * SPAN_FIELDS + _KEY_LENGTH_FIELD] < 0:
+            text = f"Compacted topic cannot accept message without key in topic partition {partition}"
+        elif created and timestamp != NO_TIMESTAMP and not earliest <= timestamp <= latest:
+            wrong_times += 1
+            text = (
+                f"Timestamp {timestamp} of message with offset {number} is out of range. "
+                f"The timestamp should be within [{earliest}, {latest}]"
+            )
+        else:
+            continue
+        errors.append(RecordError(number, text))
+    if errors:
+        raise _refused(errors, wrong_times)
+
+
+def _refused(errors: list[RecordError], wrong_times: int) -> RecordsRefused:
+    named = tuple(errors[:MAX_ERRORS_NAMED])
+    if wrong_times:
+        return RecordsRefused(
+            ErrorCode.INVALID_TIMESTAMP, "One or more records have been rejected due to invalid timestamp", named
+        )
+    shown = ", ".join(f"RecordError(batchIndex={error.number}, message='{error.message}')" for error in named[:3])
+    return RecordsRefused(
+        ErrorCode.INVALID_RECORD,
+        f"One or more records have been rejected due to {len(errors)} record errors in total, "
+        f"and only showing the first three errors at most: [{shown}]",
+        named,
+    )
+
+
+# The form in which records are kept.
+
+
+def _stamp(header: BatchHeader, facts: RecordFacts, config: LogConfig, now_ms: int) -> tuple[int, int]:
+    """Attributes and largest timestamp: the broker's clock for LogAppendTime, else what the records have, whatever the header says."""
+    if config.timestamp_type == LOG_APPEND_TIME:
+        return header.attributes | TIMESTAMP_TYPE_BIT, now_ms
+    newest = header.base_timestamp + facts.max_timestamp_delta
+    if newest > MAX_LONG:
+        raise invalid(f"the timestamp {newest} does not fit into 64 bits")
+    return header.attributes, max(NO_TIMESTAMP, newest)
+
+
+def _codec_to_keep(header: BatchHeader, config: LogConfig) -> int:
+    wanted = config.compression_type
+    if wanted == PRODUCER_CODEC or (header.control and header.codec == NONE):
+        return header.codec
+    return NONE if wanted == UNCOMPRESSED else CODEC_NAMES.index(wanted)
+
+
+def _level(codec: int, config: LogConfig) -> int | None:
+    return {GZIP: config.gzip_level, LZ4: config.lz4_level, ZSTD: config.zstd_level}.get(codec)
+
+
+def _rewritten(header: BatchHeader, body: bytes, records: bytes, config: LogConfig) -> tuple[BatchHeader, bytes]:
+    """A batch with some fields of its header changed and with these records; its size may be another."""
+    fields = (header.attributes, header.last_offset_delta, header.base_timestamp, header.max_timestamp)
+    body = CHECKED_HEADER.pack(*fields) + body[CHECKED_HEADER.size : RECORDS_AT] + records
+    header = header._replace(batch_length=len(body) + PREFIX_SIZE - LENGTH_OVERHEAD, crc=crc32c(body))
+    check_size(header.size, config)
+    return header, body
