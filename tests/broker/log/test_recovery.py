@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
+import struct
 from pathlib import Path
 
 import pytest
@@ -18,11 +19,13 @@ class WatchingFiles(FileSystem):
 
     def __init__(self) -> None:
         self.bytes_read = 0
+        self.largest_read = 0
         self.truncated = 0
 
     def pread(self, fd: int, length: int, position: int) -> bytes:
         data = super().pread(fd, length, position)
         self.bytes_read += len(data)
+        self.largest_read = max(self.largest_read, len(data))
         return data
 
     def truncate(self, fd: int, size: int) -> None:
@@ -246,3 +249,37 @@ def test_the_name_of_a_deleted_partition_brings_nothing_back(tmp_path: Path) -> 
         log = store.crash()
         assert (log.log_start_offset, log.log_end_offset) == (0, 3)
         assert headers_of(log.read(0, 100))[0].record_count == 3
+
+
+def test_zeros_that_were_written_ahead_are_cut_off_without_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Store(tmp_path) as store:
+        store.log.append(batch(5))
+        size = store.log.size
+        store.abandon()
+        path = store.directory / "00000000000000000000.log"
+        path.write_bytes(path.read_bytes() + bytes(1_000_000))
+        store.open()
+        assert (store.log.log_end_offset, store.log.size, path.stat().st_size) == (5, size, size)
+        assert not [record for record in caplog.records if record.levelname == "WARNING"]
+        store.abandon()
+        path.write_bytes(path.read_bytes() + bytes(300_000) + b"\1")
+        store.open()
+        assert store.log.size == size
+        assert "there is no batch of format 2" in caplog.text, "something after the zeros is damage"
+
+
+def test_a_header_that_claims_a_huge_batch_costs_no_memory(tmp_path: Path) -> None:
+    """A torn length may be anything up to the size of the file; its bytes are checked in parts."""
+    with Store(tmp_path) as store:
+        store.log.append(batch(5))
+        store.abandon()
+        path = store.directory / "00000000000000000000.log"
+        whole = path.read_bytes()
+        path.write_bytes(whole + struct.pack(">qii", 5, 40_000_000, 0) + b"\2" + bytes(40_000_000 - 5))
+        files = store.files = WatchingFiles()
+        store.open()
+        assert store.log.log_end_offset == 5
+        assert path.read_bytes() == whole
+        assert files.largest_read <= 1 << 20

@@ -96,6 +96,14 @@ class SparseIndex:
                 # A full disk must not fail the append, which is complete: the entries stay in memory and are written later.
                 log.warning("%s: %s; trying again later", self.path, error)
 
+    def append_stored(self, data: bytes) -> None:
+        """Write entries in the layout of the file behind what it holds; nothing waits in memory (a rebuild)."""
+        if data:
+            state = self._state or self._load()
+            with self._files.open(self.path, create=True) as file:
+                self._files.write_fully(file.fileno(), data, state.stored * self._entry.size)
+            self._state = _State(state.stored + len(data) // self._entry.size, state.keys, state.values)
+
     def write_pending(self) -> None:
         """Write what waits in memory behind what the file holds."""
         state = self._state

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -26,31 +25,17 @@ from barnabas.broker.log.producer_state import SNAPSHOT_SUFFIX, CorruptSnapshot,
 from barnabas.broker.log.segment import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
-    MAX_RELATIVE_OFFSET,
     TIME_INDEX_SUFFIX,
     CorruptLog,
     Segment,
     segment_name,
 )
-from barnabas.broker.log.transactions import replay
+from barnabas.broker.log.transactions import replay_rows, replay_segment
 from barnabas.broker.log.txn_index import TXN_INDEX_SUFFIX
-from barnabas.records.batch import (
-    HEADER,
-    HEADER_SIZE,
-    LENGTH_OVERHEAD,
-    MAGIC_V2,
-    NO_PRODUCER_ID,
-    PREFIX_SIZE,
-    BatchHeader,
-    crc32c,
-)
+from barnabas.records.kernel.scan import EPOCH_ROW, PROBLEMS, BatchScan
 
 log = logging.getLogger(__name__)
 
-_CHUNK = 1 << 20
-_HEADERS_CHUNK = 1 << 16
-NOWHERE = 2**63
-"""An offset that no batch has: check no checksum."""
 _TEMPORARY = (".tmp",)
 _NAME_DIGITS = 20
 
@@ -217,10 +202,7 @@ class _Loader:
         for number, segment in enumerate(segments):
             following = segments[number + 1].base_offset if number + 1 < len(segments) else end
             if following > from_offset:
-                for fields, position in _walk(segment, NOWHERE):
-                    if fields[0] >= from_offset:
-                        header = BatchHeader._make(fields)
-                        replay(self._producers, header, self._request.now_ms, segment, position, index=False)
+                replay_segment(self._producers, segment, from_offset, self._request.now_ms)
 
     # The two ways.
 
@@ -277,64 +259,26 @@ class _Loader:
 
     def _recover_segment(self, segment: Segment, recovery_point: int) -> tuple[int, bool]:
         """Check a segment and rebuild what belongs to it. Its end offset, and whether nothing had to be cut off."""
-        segment.begin_rebuild()
         segment.txn_index.reset()
-        end, valid = self._note_valid_batches(segment, recovery_point)
-        cut = segment.size - valid
+        for scan in segment.rebuild(recovery_point, self._request.config.index_interval_bytes, self._epochs.latest):
+            replay_rows(self._producers, scan, self._request.now_ms, segment)
+            for epoch, offset in EPOCH_ROW.iter_unpack(scan.take_epochs()):
+                self._epochs.assign(epoch, offset)
+        cut = segment.size - scan.valid_size
         if cut:
-            log.warning("%s: %d bytes after offset %d are not valid and are cut off", segment.path, cut, end)
-            self._cut += cut
-            segment.cut(valid)
+            self._cut_off(segment, scan)
         segment.finish()
-        return end, not cut
+        return scan.next_offset, not cut
 
-    def _note_valid_batches(self, segment: Segment, recovery_point: int) -> tuple[int, int]:
-        """Rebuild indexes, producers and epochs; the end offset and the bytes of what is valid. A tight loop: logs are long."""
-        interval = self._request.config.index_interval_bytes
-        note = segment.note_batch
-        end, valid, newest_epoch = segment.base_offset, 0, self._epochs.latest
-        for fields, position in _walk(segment, recovery_point):
-            size = fields[1] + LENGTH_OVERHEAD
-            last = fields[0] + fields[6]
-            note(position, size, last, fields[8], interval)
-            if fields[9] > NO_PRODUCER_ID:
-                replay(self._producers, BatchHeader._make(fields), self._request.now_ms, segment, position)
-            if fields[2] > newest_epoch:
-                newest_epoch = fields[2]
-                self._epochs.assign(newest_epoch, fields[0])
-            end, valid = last + 1, position + size
-        return end, valid
-
-
-def _walk(segment: Segment, check_from: int) -> Iterator[tuple[tuple[int, ...], int]]:
-    """(header fields, position) of valid batches in order, until the end or the first that is not valid.
-
-    Batches from the offset `check_from` on are read whole and their checksums compared; of those before only headers are read.
-    """
-    read, unpack = segment.read, HEADER.unpack_from
-    chunk, begin, position, end = b"", 0, 0, segment.size
-    expected = base = segment.base_offset
-    while end - position >= HEADER_SIZE:
-        at = position - begin
-        if at + HEADER_SIZE > len(chunk):
-            chunk, begin, at = read(position, _CHUNK if expected >= check_from else _HEADERS_CHUNK), position, 0
-            if len(chunk) < HEADER_SIZE:
-                return
-        fields = unpack(chunk, at)
-        offset, length, _, magic, crc, _, delta = fields[:7]
-        size = length + LENGTH_OVERHEAD
-        if magic != MAGIC_V2 or size < HEADER_SIZE or size > end - position:
-            return
-        if delta < 0 or offset < expected or offset + delta - base > MAX_RELATIVE_OFFSET:
-            return
-        if offset >= check_from:
-            if at + size > len(chunk):
-                chunk, begin, at = read(position, max(_CHUNK, size)), position, 0
-            if crc32c(chunk[at + PREFIX_SIZE : at + size]) != crc:
-                return
-        yield fields, position
-        expected = offset + delta + 1
-        position += size
+    def _cut_off(self, segment: Segment, scan: BatchScan) -> None:
+        cut = segment.size - scan.valid_size
+        if segment.is_zero_from(scan.valid_size):
+            log.info("%s: %d bytes that were written ahead of batches are cut off", segment.path, cut)
+        else:
+            why = PROBLEMS[scan.problem]
+            log.warning("%s: %d bytes after offset %d are cut off: %s", segment.path, cut, scan.next_offset, why)
+        self._cut += cut
+        segment.cut(scan.valid_size)
 
 
 def _offset_of(name: str, suffix: str) -> int | None:

@@ -20,6 +20,7 @@ from barnabas.broker.log.files import FileSystem, OpenFile
 from barnabas.broker.log.index import IndexDamaged, OffsetIndex, TimeIndex
 from barnabas.broker.log.txn_index import TXN_INDEX_SUFFIX, TransactionIndex
 from barnabas.records.batch import HEADER_SIZE, LENGTH_OVERHEAD, MAGIC_V2, NO_TIMESTAMP, BatchHeader, parse_header
+from barnabas.records.kernel.scan import BatchScan
 
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
@@ -33,7 +34,13 @@ MAX_RELATIVE_OFFSET = 2**31 - 1
 ALWAYS = -(2**63)
 """The roll time of an empty segment: its first batch stops by, and sets the real one."""
 
+NOWHERE = 2**63 - 1
+"""An offset that no batch has: a walk from there on compares no checksum."""
+
 _SCAN_CHUNK = 16 * 1024
+_WALK_CHUNK = 256 * 1024
+_HEADERS_CHUNK = 64 * 1024
+_ONE_PAGE = 4096
 _PLACE = struct.Struct(">qi4xb6xi8xq")
 """base_offset, batch_length, magic, last_offset_delta, max_timestamp: what finding a batch needs, in 43 bytes."""
 
@@ -225,10 +232,40 @@ class Segment:
 
     def rebuild_indexes(self, interval: int) -> None:
         """Write both indexes anew from the batches that are there; under the log's append lock."""
-        self.begin_rebuild()
-        for place in self.places(0, self.size):
-            self.note_batch(place.position, place.size, place.last_offset, place.max_timestamp, interval)
+        for _ in self.rebuild(NOWHERE, interval):
+            pass
         self.finish()
+
+    def rebuild(self, check_from: int, interval: int, epoch: int = -1) -> Iterator[BatchScan]:
+        """A walk that writes both indexes anew as it goes; `finish` must follow."""
+        self.begin_rebuild()
+        for scan in self.walk(check_from, interval, epoch):
+            self.offset_index.append_stored(scan.take_offset_entries())
+            self.time_index.append_stored(scan.take_time_entries())
+            self.max_time = scan.max_time
+            self._last_time_entry = scan.last_time_entry
+            self.bytes_since_index = scan.bytes_since_index
+            yield scan
+
+    def walk(self, check_from: int, interval: int, epoch: int = -1) -> Iterator[BatchScan]:
+        """Go over the batches until the end or the first that is not valid; the same walk again and again, whenever its results
+        should be taken, and at the end.
+
+        Batches from the offset `check_from` on are read whole and their checksums compared; of those before only headers are read.
+        """
+        scan = BatchScan(self.base_offset, self.size, check_from, interval, epoch)
+        end = 0
+        while scan.wants_more:
+            position = scan.read_position
+            if scan.next_offset >= check_from:
+                chunk = self.read(position, _WALK_CHUNK)
+            else:  # where batches are long, their headers are far apart
+                chunk = self.read(position, _HEADERS_CHUNK if position <= end else _ONE_PAGE)
+            end = position + len(chunk)
+            scan.feed(chunk)
+            if scan.crowded:
+                yield scan
+        yield scan
 
     def begin_rebuild(self) -> None:
         """Forget what the indexes say; `note_batch` for each batch and `finish` make them anew."""
@@ -237,6 +274,15 @@ class Segment:
         self.max_time = (NO_TIMESTAMP, self.base_offset)
         self._last_time_entry = NO_TIMESTAMP
         self.bytes_since_index = 0
+
+    def is_zero_from(self, position: int) -> bool:
+        """Whether only zeros follow: bytes that were asked of the disk ahead of the batches that would fill them."""
+        while position < self.size:
+            chunk = self.read(position, _WALK_CHUNK)
+            if not chunk or chunk != bytes(len(chunk)):
+                return False
+            position += len(chunk)
+        return True
 
     def cut(self, size: int) -> None:
         """Cut off the end of the file (recovery)."""

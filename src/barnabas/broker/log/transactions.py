@@ -17,12 +17,16 @@ from barnabas.broker.log.index import IndexDamaged
 from barnabas.broker.log.producer_state import SNAPSHOT_SUFFIX, CorruptSnapshot, ProducerStates
 from barnabas.broker.log.reading import LogReader, Tail
 from barnabas.broker.log.results import AbortedTransaction, ReadResult
-from barnabas.broker.log.segment import LOG_SUFFIX, CorruptLog, Segment
+from barnabas.broker.log.segment import LOG_SUFFIX, NOWHERE, CorruptLog, Segment
 from barnabas.net.send import FileRegion
 from barnabas.records.batch import HEADER_SIZE, NO_PRODUCER_ID, BatchHeader, CorruptBatch
 from barnabas.records.control import EndMarker, parse_end_marker
+from barnabas.records.kernel.scan import BatchScan
 
 log = logging.getLogger(__name__)
+
+_NO_INTERVAL = 2**62
+"""A walk with this interval makes no index entries."""
 
 
 def replay(
@@ -67,15 +71,24 @@ def _rebuild(files: FileSystem, before: Sequence[Segment], damaged: Segment) -> 
         producers.load(files.read_file(damaged.path.removesuffix(LOG_SUFFIX) + SNAPSHOT_SUFFIX), 0)
     except (CorruptSnapshot, OSError):
         for segment in before:
-            _replay_segment(producers, segment, index=False)
+            replay_segment(producers, segment, 0, 0)  # nobody asks when these producers were seen last
     damaged.txn_index.reset()
-    _replay_segment(producers, damaged, index=True)
+    for scan in damaged.walk(NOWHERE, _NO_INTERVAL):
+        replay_rows(producers, scan, 0, damaged)
 
 
-def _replay_segment(producers: ProducerStates, segment: Segment, index: bool) -> None:
-    """For the index only: nobody asks when these producers were seen last."""
-    for place in segment.places(0, segment.size):
-        replay(producers, segment.header_at(place.position), 0, segment, place.position, index)
+def replay_segment(producers: ProducerStates, segment: Segment, from_offset: int, now_ms: int) -> None:
+    """Do to the state of producers what the batches from an offset on did; reads headers and markers only."""
+    for scan in segment.walk(NOWHERE, _NO_INTERVAL):
+        for row in scan.take_producer_rows():
+            if row[0] >= from_offset:
+                replay(producers, BatchHeader._make(row[:-1]), now_ms, segment, row[-1], index=False)
+
+
+def replay_rows(producers: ProducerStates, scan: BatchScan, now_ms: int, segment: Segment) -> None:
+    """Do to the state of producers and to the transaction index what the batches did that a walk has found."""
+    for row in scan.take_producer_rows():
+        replay(producers, BatchHeader._make(row[:-1]), now_ms, segment, row[-1])
 
 
 class CommittedReader:

@@ -15,12 +15,14 @@
 #include <nmmintrin.h>
 #define BARNABAS_CRC_TARGET __attribute__((target("sse4.2")))
 #define BARNABAS_CRC8(crc, byte) _mm_crc32_u8((uint32_t)(crc), (byte))
+#define BARNABAS_CRC32(crc, word) _mm_crc32_u32((uint32_t)(crc), (word))
 #define BARNABAS_CRC64(crc, word) _mm_crc32_u64((crc), (word))
 #define barnabas_has_instruction() __builtin_cpu_supports("sse4.2")
 #elif defined(__aarch64__) && defined(__ARM_FEATURE_CRC32)
 #include <arm_acle.h>
 #define BARNABAS_CRC_TARGET
 #define BARNABAS_CRC8(crc, byte) __crc32cb((uint32_t)(crc), (byte))
+#define BARNABAS_CRC32(crc, word) __crc32cw((uint32_t)(crc), (word))
 #define BARNABAS_CRC64(crc, word) __crc32cd((uint32_t)(crc), (word))
 #define barnabas_has_instruction() 1
 #endif
@@ -86,6 +88,13 @@ static inline uint64_t barnabas_word(const unsigned char *data)
     return word;
 }
 
+static inline uint32_t barnabas_half_word(const unsigned char *data)
+{
+    uint32_t word;
+    memcpy(&word, data, 4);
+    return word;
+}
+
 BARNABAS_CRC_TARGET static uint32_t barnabas_crc_instruction(uint32_t crc, const unsigned char *data, size_t length)
 {
     uint64_t first = crc;
@@ -101,7 +110,11 @@ BARNABAS_CRC_TARGET static uint32_t barnabas_crc_instruction(uint32_t crc, const
     }
     for (; length >= 8; data += 8, length -= 8)
         first = BARNABAS_CRC64(first, barnabas_word(data));
-    for (; length; data++, length--)
+    if (length & 4) {
+        first = BARNABAS_CRC32(first, barnabas_half_word(data));
+        data += 4;
+    }
+    for (length &= 3; length; data++, length--)
         first = BARNABAS_CRC8(first, *data);
     return (uint32_t)first;
 }

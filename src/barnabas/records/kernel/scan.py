@@ -23,27 +23,15 @@ if cython.compiled:
         int32_at,
         int64_at,
         put_bytes,
-        put_int16,
         put_int32,
         put_int64,
-        varint_at,
     )
 else:
     from barnabas.records.kernel.checksum import extend
-    from barnabas.records.kernel.wire import (
-        int16_at,
-        int32_at,
-        int64_at,
-        put_bytes,
-        put_int16,
-        put_int32,
-        put_int64,
-        varint_at,
-    )
+    from barnabas.records.kernel.wire import int16_at, int32_at, int64_at, put_bytes, put_int32, put_int64
 
-PRODUCER_ROW = struct.Struct(">qiibIhiqqqhiihi")
-"""A row of `take_producer_rows`: the thirteen fields of the header, and of a control batch the type of its marker (0 abort, 1 commit) and
-the epoch of the coordinator; of other batches, and of markers that cannot be read, -1 and -1."""
+_PRODUCER_ROW = struct.Struct(">qiibIhiqqqhiiq")
+"""The thirteen fields of a header, and the position of the batch in the file."""
 EPOCH_ROW = struct.Struct(">iq")
 """A row of `take_epochs`: a leader epoch larger than all before, and the base offset of its first batch."""
 
@@ -57,22 +45,26 @@ PROBLEMS = (
 )
 """Why a scan ended, by number."""
 
-BATCHES_OF_A_PRODUCER = 5
-"""How many of its last batches the state of a producer knows."""
+BATCHES_KEPT = 8
+"""Of each producer so many of its last batches are handed over; its state knows five. A power of two is quicker to count with."""
 
 _FINE = cython.declare(cython.Py_ssize_t, FINE)
 _CUT_OFF = cython.declare(cython.Py_ssize_t, CUT_OFF)
 _NOT_A_BATCH = cython.declare(cython.Py_ssize_t, NOT_A_BATCH)
 _WRONG_OFFSET = cython.declare(cython.Py_ssize_t, WRONG_OFFSET)
 _WRONG_CHECKSUM = cython.declare(cython.Py_ssize_t, WRONG_CHECKSUM)
-_BATCHES_KEPT = cython.declare(cython.Py_ssize_t, BATCHES_OF_A_PRODUCER)
+_BATCHES_KEPT = cython.declare(cython.Py_ssize_t, BATCHES_KEPT)
 _HEADER_SIZE = cython.declare(cython.Py_ssize_t, 61)
-_ROW_SIZE = cython.declare(cython.Py_ssize_t, 67)
+_ROW_SIZE = cython.declare(cython.Py_ssize_t, 69)
 _EPOCH_SIZE = cython.declare(cython.Py_ssize_t, 12)
 _MAX_RELATIVE_OFFSET = cython.declare(cython.Py_ssize_t, 0x7FFF_FFFF)
-_LONGEST_MARKER = cython.declare(cython.Py_ssize_t, 4096)
 _ROOM = cython.declare(cython.Py_ssize_t, 4096)
-"""Rows of each kind that are gathered before `feed` must be interrupted."""
+"""Results of each kind that are gathered before `feed` must be interrupted."""
+_WAITING = cython.declare(cython.Py_ssize_t, _ROOM * _ROW_SIZE)
+"""Where the header of a batch waits that a chunk has cut: behind all rows."""
+_SLOTS = cython.declare(cython.Py_ssize_t, 2048)
+"""Size of the table of producers, a power of two. Producers beyond three quarters of it get more rows than they need."""
+_FREE = cython.declare(cython.Py_ssize_t, -1)
 _FIELDS = struct.Struct(">qiibIhi8xqq")
 
 
@@ -83,7 +75,8 @@ class BatchScan:
         scan = BatchScan(base_offset, file_size, check_from, index_interval)
         while scan.wants_more:
             scan.feed(read(scan.read_position, CHUNK))
-            ... scan.take_offset_entries() and the other three
+            if scan.crowded or not scan.wants_more:
+                ... scan.take_offset_entries() and the other three
 
     Batches with a base offset of at least `check_from` are read whole and their checksums compared; of those before only headers are
     looked at, and `read_position` jumps over their records. The walk ends at the end of the file or at the first bytes that are no valid
@@ -104,6 +97,9 @@ class BatchScan:
     _max_time_offset: cython.longlong
     _last_time_entry: cython.longlong
     # The batch that is being read: chunks may cut it.
+    _header: cython.p_const_uchar
+    _header_at: cython.Py_ssize_t
+    _header_kept: cython.bint
     _size: cython.longlong
     _left: cython.longlong
     _crc: cython.uint
@@ -127,6 +123,14 @@ class BatchScan:
     _time_count: cython.Py_ssize_t
     _row_count: cython.Py_ssize_t
     _epoch_count: cython.Py_ssize_t
+    # A table from producer to its newest rows: the producer, how many batches it had, where its last rows are, and whether a
+    # transaction is open. `_pinned` are the rows that must stay although newer ones came.
+    _table: cython.longlong[::1]
+    _batches: cython.longlong[::1]
+    _newest: cython.longlong[::1]
+    _open: cython.longlong[::1]
+    _pinned: cython.longlong[::1]
+    _used_slots: cython.Py_ssize_t
 
     def __init__(self, base_offset: int, file_size: int, check_from: int, index_interval: int, epoch: int = -1) -> None:
         self._base = self._expected = self._max_time_offset = base_offset
@@ -139,9 +143,14 @@ class BatchScan:
         self._problem = _FINE
         self._offset_entries = self._offset_buffer = bytearray(8 * _ROOM)
         self._time_entries = self._time_buffer = bytearray(12 * _ROOM)
-        self._rows = self._row_buffer = bytearray(_ROW_SIZE * _ROOM)
+        self._rows = self._row_buffer = bytearray(_ROW_SIZE * (_ROOM + 1))
         self._epochs = self._epoch_buffer = bytearray(_EPOCH_SIZE * _ROOM)
-        self._offset_count = self._time_count = self._row_count = self._epoch_count = 0
+        self._offset_count = self._time_count = self._row_count = self._epoch_count = self._used_slots = 0
+        self._table = array("q", [_FREE]) * _SLOTS
+        self._batches = array("q", [0]) * _SLOTS
+        self._newest = array("q", [0]) * (_SLOTS * _BATCHES_KEPT)
+        self._open = array("q", [0]) * _SLOTS
+        self._pinned = array("q", [0]) * _ROOM
         self._check_end()
 
     # Where the walk is.
@@ -186,6 +195,12 @@ class BatchScan:
         """Bytes of the batches from the last entry of the offset index on."""
         return self._since_index
 
+    @property
+    def crowded(self) -> bool:
+        """Whether results should be taken before the next chunk: else it may be read in vain."""
+        most = _ROOM // 2
+        return self._offset_count > most or self._row_count > most or self._epoch_count > most
+
     # What was found. Each call hands over what is new.
 
     def take_offset_entries(self) -> bytes:
@@ -206,20 +221,20 @@ class BatchScan:
         self._epoch_count = 0
         return taken
 
-    def take_producer_rows(self) -> bytes:
-        """PRODUCER_ROWs, in the order of the log, of the batches that decide the state of producers.
+    def take_producer_rows(self) -> list[tuple[int, ...]]:
+        """(the fields of a header, position) of the batches that decide the state of producers, in the order of the log.
 
-        Those are the batches with a producer id, without those whose producer has at least five later ones among the rows and that do
-        not begin a transaction: replaying what is left gives the same state.
+        Those are the batches with a producer id, without those whose producer has at least BATCHES_KEPT later ones among the rows
+        and that do neither begin nor end a transaction: replaying what is left gives the same state.
         """
-        used: cython.Py_ssize_t = _ROW_SIZE * self._row_count
-        rows = bytes(self._row_buffer[:used])
-        if self._left and used:
-            put_bytes(
-                self._rows, 0, self._rows, used, _ROW_SIZE
-            )  # of the batch that is being read; it does not count yet
+        rows = bytes(self._row_buffer[: _ROW_SIZE * self._row_count])
         self._row_count = 0
-        return _without_superseded(rows)
+        if self._used_slots:
+            self._used_slots = 0
+            self._table = array("q", [_FREE]) * _SLOTS
+            self._batches = array("q", [0]) * _SLOTS
+            self._open = array("q", [0]) * _SLOTS
+        return sorted(_PRODUCER_ROW.iter_unpack(rows))
 
     # The walk.
 
@@ -232,10 +247,23 @@ class BatchScan:
             self._problem = _CUT_OFF  # the file is shorter than it was
         with cython.nogil:
             while self._problem == _FINE and at < end and self._has_room():
-                if not self._left and (end - at < _HEADER_SIZE or not self._begin(data, at, end)):
+                if not self._left and (end - at < _HEADER_SIZE or not self._begin(data, at)):
                     break
                 at = self._go_on(data, at, end)
+        if self._left:
+            self._keep_header()
         self._check_end()
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _keep_header(self) -> cython.void:
+        """The chunk goes, but not yet the batch."""
+        if not self._header_kept:
+            self._header_kept = True
+            put_bytes(self._rows, _WAITING, self._header, self._header_at, 61)
+            self._header = self._rows
+            self._header_at = _WAITING
 
     @cython.cfunc
     @cython.inline
@@ -255,8 +283,8 @@ class BatchScan:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _begin(self, data: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.bint:
-        """Read a header. False when the walk cannot go on: the header is bad, or more of the batch must be in the chunk."""
+    def _begin(self, data: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.bint:
+        """Read a header; False when it is bad."""
         magic: cython.int
         if cython.compiled:
             self._offset = int64_at(data, at)
@@ -283,29 +311,14 @@ class BatchScan:
             or self._offset - self._base > _MAX_RELATIVE_OFFSET - self._delta
         ):
             self._problem = _WRONG_OFFSET
-        elif self._producer >= 0 and not self._note_row(data, at, end):
-            return False
         else:
+            self._header = data
+            self._header_at = at
+            self._header_kept = False
             self._left = self._size
             self._crc = 0
             return True
         return False
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
-    def _note_row(self, data: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.bint:
-        """Write a producer's row behind the others; it counts once the batch is known to be valid. False: the marker is cut off."""
-        row: cython.Py_ssize_t = self._row_count * _ROW_SIZE
-        put_bytes(self._rows, row, data, at, _HEADER_SIZE)
-        put_int16(self._rows, row + _HEADER_SIZE, -1)
-        put_int32(self._rows, row + _HEADER_SIZE + 2, -1)
-        if not self._attributes & 0x20 or self._size > _LONGEST_MARKER:
-            return True
-        if self._size > end - at:
-            return False
-        _put_marker(self._rows, row + _HEADER_SIZE, data, at + _HEADER_SIZE, at + self._size)
-        return True
 
     @cython.cfunc
     @cython.nogil
@@ -341,7 +354,7 @@ class BatchScan:
             self._add_entries(last, self._position - self._size)
         self._since_index += self._size
         if self._producer >= 0:
-            self._row_count += 1
+            self._note_producer()
         if self._batch_epoch > self._epoch:
             self._epoch = self._batch_epoch
             put_int32(self._epochs, self._epoch_count * _EPOCH_SIZE, self._epoch)
@@ -364,94 +377,46 @@ class BatchScan:
             put_int32(self._time_entries, self._time_count * 12 + 8, self._max_time_offset - self._base)
             self._time_count += 1
 
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _note_producer(self) -> cython.void:
+        """Keep the row of a valid batch: in the place of the ninth last of its producer if that is not needed any more."""
+        row: cython.longlong = self._row_count
+        slot: cython.Py_ssize_t = self._slot_of(self._producer)
+        pinned: cython.bint = False
+        if self._attributes & 0x20:
+            pinned = True
+            if slot >= 0:
+                self._open[slot] = 0
+        elif slot >= 0:
+            if self._attributes & 0x10 and not self._open[slot]:
+                self._open[slot] = 1
+                pinned = True
+            batches: cython.longlong = self._batches[slot]
+            oldest: cython.Py_ssize_t = slot * 8 + (batches & 7)
+            if batches >= 8 and not pinned and not self._pinned[self._newest[oldest]]:
+                row = self._newest[oldest]
+            self._newest[oldest] = row
+            self._batches[slot] = batches + 1
+        put_bytes(self._rows, row * 69, self._header, self._header_at, 61)  # plain numbers: copied without a call
+        put_int64(self._rows, row * 69 + 61, self._position - self._size)
+        if row == self._row_count:
+            self._pinned[row] = pinned
+            self._row_count += 1
 
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-def _put_marker(
-    rows: cython.p_uchar,
-    row: cython.Py_ssize_t,
-    data: cython.p_const_uchar,
-    at: cython.Py_ssize_t,
-    end: cython.Py_ssize_t,
-) -> cython.void:
-    """Type and coordinator epoch of a control batch, whose one record has key (version, type) and value (version, epoch), all int16
-    but the epoch. What does not fit leaves the row as it is."""
-    size: cython.longlong
-    after: cython.Py_ssize_t
-    size, after = varint_at(data, at, end)
-    if after < 0 or after >= end or size > end - after:
-        return
-    size, after = varint_at(data, after + 1, end)
-    if after >= 0:
-        size, after = varint_at(data, after, end)
-    if after >= 0:
-        size, after = varint_at(data, after, end)
-    if after < 0 or size < 4 or size > end - after:
-        return
-    kind: cython.int = int16_at(data, after + 2)
-    size, after = varint_at(data, after + size, end)
-    if after < 0 or size < 6 or size > end - after:
-        return
-    put_int16(rows, row, kind)
-    put_int32(rows, row + 2, int32_at(data, after + 2))
-
-
-def _without_superseded(rows: bytes) -> bytes:
-    """The rows that decide the state of producers, see `take_producer_rows`."""
-    count: cython.Py_ssize_t = len(rows) // _ROW_SIZE
-    if count <= _BATCHES_KEPT:
-        return rows
-    slots: cython.Py_ssize_t = 16
-    while slots < 2 * count:
-        slots *= 2
-    kept = bytearray(count)
-    _mark_kept(rows, kept, array("q", [-1]) * slots, array("q", bytes(8 * slots)), array("q", [-1]) * slots)
-    result = bytearray(len(rows))
-    end: cython.Py_ssize_t = 0
-    row: cython.Py_ssize_t
-    for row in range(count):
-        if kept[row]:
-            put_bytes(result, end, rows, row * _ROW_SIZE, _ROW_SIZE)
-            end += _ROW_SIZE
-    return bytes(result[:end])
-
-
-@cython.cfunc
-def _mark_kept(
-    rows: bytes,
-    kept: bytearray,
-    producers: cython.longlong[::1],
-    later: cython.longlong[::1],
-    openers: cython.longlong[::1],
-) -> cython.void:
-    """Mark control batches, the last five others of each producer, and the first of each transaction.
-
-    From the last row to the first, with a hash table from producer to: how many of its rows were kept, and the row that begins a
-    transaction if the row before it, which is still to come, is a control batch or not there.
-    """
-    data: cython.p_const_uchar = rows
-    keep: cython.p_uchar = kept
-    mask: cython.Py_ssize_t = len(producers) - 1
-    row: cython.Py_ssize_t = len(kept)
-    while row > 0:
-        row -= 1
-        attributes: cython.int = int16_at(data, row * _ROW_SIZE + 21)
-        producer: cython.longlong = int64_at(data, row * _ROW_SIZE + 43)
-        slot: cython.Py_ssize_t = producer & mask
-        while producers[slot] != -1 and producers[slot] != producer:
-            slot = (slot + 1) & mask
-        producers[slot] = producer
-        if attributes & 0x20:
-            keep[row] = 1
-            if openers[slot] >= 0:
-                keep[openers[slot]] = 1
-            openers[slot] = -1
-        elif later[slot] < _BATCHES_KEPT:
-            later[slot] += 1
-            keep[row] = 1
-        elif attributes & 0x10:
-            openers[slot] = row
-    for slot in range(mask + 1):
-        if openers[slot] >= 0:
-            keep[openers[slot]] = 1
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _slot_of(self, producer: cython.longlong) -> cython.Py_ssize_t:
+        """The producer's slot in the table; -1 when it is not there and the table is full."""
+        slot: cython.Py_ssize_t = producer & (_SLOTS - 1)
+        while self._table[slot] != producer:
+            if self._table[slot] == _FREE:
+                if self._used_slots > _SLOTS * 3 // 4:
+                    return -1
+                self._used_slots += 1
+                self._table[slot] = producer
+                break
+            slot = (slot + 1) & (_SLOTS - 1)
+        return slot
