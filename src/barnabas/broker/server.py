@@ -145,6 +145,7 @@ class BrokerServer:
             checkpoint_interval_ms=config["log.flush.offset.checkpoint.interval.ms"],
             retention_check_interval_ms=config["log.retention.check.interval.ms"],
             producer_id_expiration_ms=config["producer.id.expiration.ms"],
+            recovery_threads=config["num.recovery.threads.per.data.dir"],
             cleaner=cleaner_settings(config),
         )
         logs = LogManager(settings, self.clock, self._files, self.on_fatal)

@@ -414,6 +414,13 @@ STORAGE = (
         "Durable acks: a Produce with acks=-1 is answered after its bytes are on disk. Many share one flush (docs/durability.md).",
     ),
     ConfigKey(
+        "num.recovery.threads.per.data.dir",
+        INT,
+        2,
+        "Partitions of a log directory that are recovered at the same time after a stop that was not clean.",
+        at_least(1),
+    ),
+    ConfigKey(
         "log.flush.interval.ms",
         LONG,
         1000,

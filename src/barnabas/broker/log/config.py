@@ -132,4 +132,5 @@ class LogManagerSettings:
     checkpoint_interval_ms: int = 60_000
     retention_check_interval_ms: int = 300_000
     producer_id_expiration_ms: int = 86_400_000
+    recovery_threads: int = 2
     cleaner: CleanerSettings = CleanerSettings()

@@ -22,6 +22,7 @@ from barnabas.broker.log.config import LogConfig, LogManagerSettings
 from barnabas.broker.log.files import FileSystem
 from barnabas.broker.log.flusher import Flusher, FlushStats
 from barnabas.broker.log.housekeeping import Housekeeper
+from barnabas.broker.log.loading import load_logs
 from barnabas.broker.log.log_dir import LogDir
 from barnabas.broker.log.offline import offline_log
 from barnabas.broker.log.partition_log import PartitionLog
@@ -176,6 +177,7 @@ class LogManager:
     def _load_directory(self, directory: LogDir, partitions: Mapping[Key, PartitionSpec] | None) -> None:
         clean = directory.take_clean_marker()
         points, starts = directory.read_checkpoints()
+        found: list[tuple[Key, PartitionSpec, LoadRequest]] = []
         for name in sorted(self._files.list_directory(directory.path)):
             path = os.path.join(directory.path, name)
             if name.endswith(_DELETED_SUFFIX):
@@ -188,12 +190,12 @@ class LogManager:
             if spec is not None:
                 now = self._clock.monotonic_ns() // 1_000_000
                 known = key in points
-                request = LoadRequest(
-                    path, name, spec.config, points.get(key, 0), starts.get(key, 0), clean, now, known
-                )
-                self._add(
-                    PartitionLog(key, spec.topic_id, load_log(self._files, request), spec.config, directory), directory
-                )
+                point, start = points.get(key, 0), starts.get(key, 0)
+                found.append((key, spec, LoadRequest(path, name, spec.config, point, start, clean, now, known)))
+        requests = [request for _, _, request in found]
+        all_loaded = load_logs(self._files, directory.path, requests, self.settings.recovery_threads, self._clock)
+        for (key, spec, _), loaded in zip(found, all_loaded, strict=True):
+            self._add(PartitionLog(key, spec.topic_id, loaded, spec.config, directory), directory)
 
     def _wanted(self, path: str, key: Key, partitions: Mapping[Key, PartitionSpec] | None) -> PartitionSpec | None:
         """How to load a directory; None when it belongs to no topic."""

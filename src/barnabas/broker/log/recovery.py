@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -36,8 +37,14 @@ from barnabas.records.kernel.scan import EPOCH_ROW, PROBLEMS, BatchScan
 
 log = logging.getLogger(__name__)
 
+OnChecked = Callable[[int], None]
+
 _TEMPORARY = (".tmp",)
 _NAME_DIGITS = 20
+
+
+def _ignore(_checked_bytes: int) -> None:
+    """Nobody wants to know how far a recovery is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,17 +77,26 @@ class LoadedLog:
     cut_bytes: int = 0
 
 
-def load_log(files: FileSystem, request: LoadRequest) -> LoadedLog:
-    """Read a directory, recovering it when the last stop was not clean."""
-    return _Loader(files, request).load()
+def load_log(files: FileSystem, request: LoadRequest, on_checked: OnChecked = _ignore) -> LoadedLog:
+    """Read a directory, recovering it when the last stop was not clean; `on_checked` is told of bytes that were checked."""
+    return _Loader(files, request, on_checked).load()
+
+
+def unflushed_bytes(files: FileSystem, request: LoadRequest) -> int:
+    """About how much recovery will read: the segments that are not known to be on disk."""
+    _, sizes = files.list_sizes(request.directory, LOG_SUFFIX)
+    bases = {name: _offset_of(name, LOG_SUFFIX) or 0 for name in sizes}
+    first = max((base for base in bases.values() if base <= request.recovery_point), default=0)
+    return sum(size for name, size in sizes.items() if bases[name] >= first)
 
 
 class _Loader:
     """One load; a class only to share what each step needs."""
 
-    def __init__(self, files: FileSystem, request: LoadRequest) -> None:
+    def __init__(self, files: FileSystem, request: LoadRequest, on_checked: OnChecked) -> None:
         self._files = files
         self._request = request
+        self._on_checked = on_checked
         self._directory = request.directory
         self._names, self._sizes = files.list_sizes(request.directory, LOG_SUFFIX)
         if finish_interrupted(files, request.directory, self._names):
@@ -260,10 +276,13 @@ class _Loader:
     def _recover_segment(self, segment: Segment, recovery_point: int) -> tuple[int, bool]:
         """Check a segment and rebuild what belongs to it. Its end offset, and whether nothing had to be cut off."""
         segment.txn_index.reset()
+        checked = 0
         for scan in segment.rebuild(recovery_point, self._request.config.index_interval_bytes, self._epochs.latest):
             replay_rows(self._producers, scan, self._request.now_ms, segment)
             for epoch, offset in EPOCH_ROW.iter_unpack(scan.take_epochs()):
                 self._epochs.assign(epoch, offset)
+            self._on_checked(scan.read_position - checked)
+            checked = scan.read_position
         cut = segment.size - scan.valid_size
         if cut:
             self._cut_off(segment, scan)
