@@ -36,6 +36,7 @@ MODULES = (
     "barnabas.broker.network.processor",
     "barnabas.broker.network.request",
     "barnabas.broker.network.request_channel",
+    "barnabas.broker.network.stand_in",
     "barnabas.broker.network.throttling",
     "barnabas.broker.network.time_share",
     "barnabas.broker.purgatory.delayed",
@@ -59,7 +60,6 @@ MODULES = (
 
 KERNEL = (
     "barnabas.records.kernel.checksum",
-    "barnabas.records.kernel.fetched",
     "barnabas.records.kernel.record_layout",
     "barnabas.records.kernel.scan",
 )
@@ -96,11 +96,10 @@ def _wanted() -> bool:
 def _has_good_twin(module: str, includes: Sequence[str] = ()) -> bool:
     source = source_of(module)
     twin = source.removesuffix(SOURCE_SUFFIXES[0]) + EXTENSION_SUFFIXES[0]
-    declarations = os.path.basename(source).removesuffix(SOURCE_SUFFIXES[0]) + ".pxd"
-    sources = [source, *(os.path.join(os.path.dirname(source), name) for name in (*includes, declarations))]
+    sources = [source, *(os.path.join(os.path.dirname(source), name) for name in includes)]
     try:
         built = os.stat(twin).st_mtime
-        return not _in_checkout() or built >= max(os.stat(path).st_mtime for path in sources if os.path.exists(path))
+        return not _in_checkout() or built >= max(os.stat(path).st_mtime for path in sources)
     except OSError:
         return False
 

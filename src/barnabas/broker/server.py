@@ -151,6 +151,7 @@ class BrokerServer:
         logs = LogManager(settings, self.clock, self._files, self.on_fatal)
         config.on_change(CLEANER_KEYS, lambda _: logs.cleaner.reconfigure(cleaner_settings(config)))
         logs.lock_directories()
+        self.socket_server.group_commit = logs.flusher
         self._on_close("log", logs.shutdown)
         # As Kafka's metadata.log.dir, the first directory must work: the catalog is there, and nowhere else.
         catalog = Catalog.open(Path(directories[0]) / CATALOG_FILE_NAME, self.clock, config["cluster.id"])

@@ -11,7 +11,7 @@ import pytest
 from barnabas.broker.log.config import LogManagerSettings
 from barnabas.broker.log.files import FileSystem
 from barnabas.broker.log.manager import LogManager
-from barnabas.clock import SystemClock
+from barnabas.clock import ManualClock, SystemClock
 from barnabas.errors import ErrorCode, KafkaError
 from tests.broker.log.stores import TOPIC_ID, Store
 from tests.records.batches import batch
@@ -53,13 +53,60 @@ def test_one_flush_serves_all_who_wait(tmp_path: Path) -> None:
             offset = store.log.append(batch(1)).last_offset + 1
             store.log.on_durable(offset, lambda code, number=number: told.append((number, code)))
         assert told == []
-        assert store.log.has_waiters
         before = disk.syncs
         store.manager.flusher.flush_now()
         assert told == [(number, ErrorCode.NONE) for number in range(50)]
         assert disk.syncs - before == 1
         assert store.log.durable_offset == 51
         assert store.manager.flush_stats.count == 2
+
+
+def test_a_thread_that_commits_for_itself_does_not_wake_the_flusher(tmp_path: Path) -> None:
+    """RP-41: a processor brings to disk what its turn has written; what others ask for is the flusher's."""
+    disk = SlowDisk()
+    with Store(tmp_path, disk) as store:
+        flusher = store.manager.flusher
+        flusher.join()
+        told: list[ErrorCode] = []
+        store.log.on_durable(store.log.append(batch(2)).last_offset + 1, told.append)
+        assert (flusher.wanted, flusher._rung) == (True, False)
+        flusher.commit()
+        assert told == [ErrorCode.NONE]
+        assert (flusher.wanted, flusher._rung) == (False, False)
+        flusher.leave()
+        store.log.on_durable(store.log.append(batch(2)).last_offset + 1, told.append)
+        assert flusher._rung
+
+
+def test_a_slow_disk_is_left_to_the_flusher_for_a_while(tmp_path: Path) -> None:
+    class Slow(FileSystem):
+        clock = ManualClock()
+
+        def sync(self, fd: int) -> None:
+            self.clock.advance(seconds=0.006)
+            super().sync(fd)
+
+    disk = Slow()
+    with Store(tmp_path, disk) as store:
+        disk.clock = store.clock
+        flusher = store.manager.flusher
+        flusher.join()
+        store.log.on_durable(store.log.append(batch(1)).last_offset + 1, lambda _: None)
+        flusher.commit()
+        store.log.on_durable(store.log.append(batch(1)).last_offset + 1, lambda _: None)
+        assert (flusher.wanted, flusher._rung) == (False, True)
+        store.clock.advance(seconds=1.1)
+        assert flusher.wanted
+
+
+def test_what_a_thread_forgot_to_commit_is_flushed_in_the_next_round(tmp_path: Path) -> None:
+    with Store(tmp_path) as store:
+        flusher = store.manager.flusher
+        flusher.join()
+        told: list[ErrorCode] = []
+        store.log.on_durable(store.log.append(batch(1)).last_offset + 1, told.append)
+        flusher.run_once()
+        assert told == [ErrorCode.NONE]
 
 
 def test_who_comes_when_the_bytes_are_on_disk_is_told_at_once(tmp_path: Path) -> None:

@@ -94,17 +94,17 @@ def test_a_silent_producer_is_forgotten_after_its_time(store: Store) -> None:
     store.clock.advance(86_399)
     store.log.append(sequenced(2, 0, 0))
     store.manager.housekeeper.apply_retention()
-    assert store.log.producer_count == 2
+    assert len(store.log._producers.entries) == 2
     store.clock.advance(1)
     store.manager.housekeeper.apply_retention()
-    assert store.log.producer_count == 1
+    assert len(store.log._producers.entries) == 1
     assert store.log.append(sequenced(1, 0, 7)).base_offset == 2, "an unknown producer may go on anywhere (KIP-360)"
 
 
 def test_old_records_do_not_make_an_old_producer(store: Store) -> None:
     store.log.append(Batch(timestamp=1000, producer_id=1, producer_epoch=0, base_sequence=0).build())
     store.log.expire_producers(86_400_000)
-    assert store.log.producer_count == 1
+    assert len(store.log._producers.entries) == 1
 
 
 def test_a_clock_that_is_set_forward_makes_no_producer_old(store: Store) -> None:
@@ -162,7 +162,7 @@ def test_a_damaged_snapshot_is_replaced_by_the_log(tmp_path: Path, damage: str, 
             else:
                 path.write_bytes(data[: 0 if damage == "empty" else len(data) - 3])
         store.open()
-        assert store.log.producer_count == 13
+        assert len(store.log._producers.entries) == 13
         assert store.log.append(sequenced(1, 0, 11)).duplicate
         assert store.log.append(sequenced(1, 0, 12)).base_offset == 24
 

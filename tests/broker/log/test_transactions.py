@@ -183,7 +183,7 @@ def test_a_producer_with_an_open_transaction_does_not_expire(store: Store) -> No
     end(store, 1, commit=True)
     store.clock.advance(10)
     assert store.log.expire_producers(5_000) == 1
-    assert store.log.producer_count == 0
+    assert len(store.log._producers.entries) == 0
 
 
 # Verification: a client writes to a transaction only after the coordinator was asked.

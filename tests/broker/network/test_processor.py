@@ -70,11 +70,11 @@ def test_a_socket_that_fails_to_register_is_closed_and_its_quota_returned(
 ) -> None:
     """RP-12, RP-11."""
 
-    def fail(sock: socket.socket) -> str:
+    def fail(sock: socket.socket, index: int) -> str:
         raise RuntimeError("injected")
 
     with monkeypatch.context() as patch:
-        patch.setattr(one.processor, "_connection_id", fail)
+        patch.setattr(processor_module, "connection_id", fail)
         client = one.connect()
     assert gone(one, client)
     assert "injected" in caplog.text

@@ -36,7 +36,7 @@ from barnabas.broker.log.results import (
     ReadResult,
     TimestampOffset,
 )
-from barnabas.broker.log.segment import MAX_RELATIVE_OFFSET, CorruptLog, Segment, segment_name
+from barnabas.broker.log.segment import FILL_LIMIT, MAX_RELATIVE_OFFSET, CorruptLog, Segment, segment_name
 from barnabas.broker.log.swap import SegmentSwap
 from barnabas.broker.log.transactions import CommittedReader
 from barnabas.broker.log.validation import check_unusual, corrupt
@@ -72,6 +72,7 @@ class PartitionLog:
         "_committed",
         "_dir",
         "_files",
+        "_fill_limit",
         "_flush_messages",
         "_index_interval",
         "_keeps_plain",
@@ -117,6 +118,7 @@ class PartitionLog:
         self.epochs = loaded.epochs
         self._refusal: ErrorCode | None = None
         self._append_fd = -1
+        self._fill_limit = 0
         self._names_changed = True  # nobody knows what of the names a crash would leave: the first flush syncs them
         self._snapshot_offset = loaded.snapshot_offset
         # What a killed broker had not flushed is due at once: its interval began long before this start.
@@ -181,17 +183,9 @@ class PartitionLog:
         return self._reader.view.segments
 
     @property
-    def producer_count(self) -> int:
-        return len(self._producers.entries)
-
-    @property
     def available(self) -> bool:
         """False once the log was closed or deleted, or its directory failed."""
         return self._refusal is None
-
-    @property
-    def has_waiters(self) -> bool:
-        return self._waiters.waiting
 
     def update_config(self, config: LogConfig) -> None:
         """New settings of the topic, from now on."""
@@ -275,6 +269,7 @@ class PartitionLog:
             or segment.index_room <= 0
             or last - segment.base_offset > MAX_RELATIVE_OFFSET
             or leader_epoch > epoch
+            or (size < self._fill_limit and position + size > segment.filled)
         ):
             segment, position = self._prepare(size, last, max_time, leader_epoch, now)
             epoch = self.epochs.latest
@@ -334,6 +329,8 @@ class PartitionLog:
         except OSError as error:
             self._dir.note_error(error)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name}: {error}") from error
+        if size < self._fill_limit and position + size > segment.filled:
+            segment.fill_ahead(position + size, self._segment_bytes)
         self.epochs.assign(leader_epoch, first)
         return segment, position
 
@@ -464,6 +461,7 @@ class PartitionLog:
 
     def on_durable(self, offset: int, callback: DurableCallback) -> None:
         """Call back once everything below `offset` is on disk, with NONE, or with the error when it cannot be."""
+        self._fill_limit = FILL_LIMIT
         if self._waiters.add(offset, callback):
             self._dir.flusher.request(self)
 

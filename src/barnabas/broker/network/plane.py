@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from barnabas.broker.apis.table import ApiRow
     from barnabas.broker.network.connection_quotas import ConnectionQuotas
     from barnabas.broker.network.request_channel import RequestChannel
+    from barnabas.broker.network.stand_in import StandIn
     from barnabas.broker.request_metrics import RequestMetrics
     from barnabas.threads import FatalHandler
 
@@ -48,6 +49,8 @@ class Plane:
     """API keys by listener name, for listeners that serve only some of them."""
     baton: Baton = NO_BATON
     shared_core: SharedCore = field(default_factory=lambda: SharedCore(enabled=False))
+    stand_in: StandIn | None = None
+    """Set when processors commit what they append themselves; it runs their turns when the disk is slow."""
     on_fatal: FatalHandler | None = None
     services: Any = None
 

@@ -3,8 +3,9 @@
 Role:    reads requests from its connections, queues them (or runs them itself, see `_run_inline`), sends the responses, and
          records each finished request. `run_once` is the table of contents: seven phases in Kafka's order.
 Thread:  everything runs on the processor's own thread, except `accept*`, `*_response`, `wake*`, `stop_reading` and the
-         figures. Only this thread touches the selector and its channels.
-Lock:    `_mailbox` guards what other threads leave here: new sockets, responses, and whether the thread sleeps.
+         figures. Only this thread touches the selector and its channels; while the disk keeps it, its stand-in does.
+Lock:    `loop` is held by the thread that runs the turns; `_mailbox` guards what other threads leave here: new sockets,
+         responses, and whether the thread sleeps.
 
 No error of one channel ends the loop: it is logged with the connection's id, the channel is closed and its quota returned.
 """
@@ -33,8 +34,11 @@ from barnabas.broker.network.request import (
     Response,
     SendResponse,
     StartThrottlingResponse,
-    metric_name,
+    connection_id,
+    log_rejected,
+    trace_response,
 )
+from barnabas.broker.network.software import SoftwareCounts
 from barnabas.broker.network.time_share import TimeShare
 from barnabas.errors import ErrorCode, MalformedRequest
 from barnabas.net.mute import THROTTLE_ENDED, THROTTLE_STARTED
@@ -57,6 +61,7 @@ NEW_CONNECTIONS = 20
 POLL_SECONDS = 0.3
 WATCH_SECONDS = 0.001
 ACCEPT_SLICE_SECONDS = 0.1
+LOOP_SECONDS = 0.05
 FLUSH_NS = 5_000_000_000
 MAX_INDEX = 2**31 - 1
 INLINE_LIMIT_NS = 20_000_000
@@ -91,13 +96,17 @@ class Processor(ServerThread):
             plane.idle_ns,
             plane.deadlines,
             plane.clock,
-            TurnPoller(default_poller(), self._baton_turn, self._ring, plane.request_channel.all_parked),
+            TurnPoller(default_poller(), self._baton_turn, self._ring, self._may_spin),
         )
+        self._stand_in = plane.stand_in
+        self.loop = threading.Lock()
+        self.away_ns = 0  # since when this thread waits for the disk; 0 when it does not
         self._mailbox = threading.Condition(threading.Lock())
         self._new: deque[tuple[socket.socket, str]] = deque()
         self._responses: deque[Response] = deque()
         self._asleep = False
         self._outbox: list[Response] = []  # of requests that were run inline in this turn
+        self._owes = False  # whether a request of this turn is answered by another thread, which needs the core more
         self._to_ring: list[Seat] = []  # handlers to wake just before this thread sleeps
         self._accepting = True
         self._reading = True
@@ -106,7 +115,8 @@ class Processor(ServerThread):
         self._trace = log.isEnabledFor(TRACE)
         self._inline_from_ns = 0  # inline runs are allowed from this time on
         self.inline_runs = 0
-        self.software: dict[tuple[str, str], int] = {}
+        self._software = SoftwareCounts()
+        self.software = self._software.counts
         self.expired_killed = 0  # connections whose authentication had expired; SASL counts here
         self._by_kind: dict[type[Response], Callable[[Any], None]] = {
             SendResponse: self._send_response,
@@ -118,10 +128,35 @@ class Processor(ServerThread):
 
     def on_start(self) -> None:
         self._plane.shared_core.join()
+        if self._stand_in is not None:
+            self._stand_in.add(self)
+            self._stand_in.group_commit.join()
 
     # ---- the loop ------------------------------------------------------------------------------------------------
 
     def run_once(self) -> None:
+        """One turn, and what it has written to the disk when somebody waits for that."""
+        stand_in = self._stand_in
+        if stand_in is None:
+            self.turn()
+            return
+        self._take_loop()
+        try:
+            self.turn()
+        finally:
+            self.loop.release()
+        if stand_in.group_commit.wanted:
+            self._baton_turn.end()
+            stand_in.commit(self)
+
+    def _take_loop(self) -> None:
+        """Back from the disk: the stand-in, if it runs the turns now, ends with its next one."""
+        if not self.loop.acquire(False):
+            self.selector.wakeup()
+            while not self.loop.acquire(True, LOOP_SECONDS):
+                self.selector.wakeup()
+
+    def turn(self) -> None:
         self.configure_new_connections()
         self.process_new_responses()
         self.poll()
@@ -146,21 +181,14 @@ class Processor(ServerThread):
                 self._quotas.release(self.listener.name, address)
 
     def _register(self, sock: socket.socket, address: str) -> None:
-        context = ConnectionContext(
-            self._connection_id(sock), address, self.listener.name, self.listener.security_protocol
-        )
+        connection = connection_id(sock, self._index)
+        self._index = 0 if self._index == MAX_INDEX else self._index + 1
+        context = ConnectionContext(connection, address, self.listener.name, self.listener.security_protocol)
         channel = self.selector.register(context.connection_id, sock, attachment=context)
         context.channel = channel
         context.principal = channel.principal
         if not self._reading:
             self.selector.mute(channel)
-
-    def _connection_id(self, sock: socket.socket) -> str:
-        """`localHost:localPort-remoteHost:remotePort-index`; the index makes it unique while an earlier one still closes."""
-        local, remote = sock.getsockname(), sock.getpeername()
-        index = self._index
-        self._index = 0 if index == MAX_INDEX else index + 1
-        return f"{local[0]}:{local[1]}-{remote[0]}:{remote[1]}-{index}"
 
     # ---- 2: responses --------------------------------------------------------------------------------------------
 
@@ -186,7 +214,7 @@ class Processor(ServerThread):
             self.shard.record(response.request, self._now_ns())
             return
         if self._trace:
-            self._trace_response("sending %d bytes", response, response.send.size)
+            trace_response(log, "sending %d bytes", response, response.send.size)
         if self.selector.send(channel, response.send):
             self._sent(response, channel)
         else:
@@ -196,44 +224,32 @@ class Processor(ServerThread):
         request = response.request
         self.shard.record(request, self._now_ns())
         if self._trace:
-            self._trace_response("no response is needed", response)
+            trace_response(log, "no response is needed", response)
         channel = request.connection.channel
         if channel is not None:
             self._end_request(channel)
 
     def _close_as_response(self, response: CloseConnectionResponse) -> None:
         if self._trace:
-            self._trace_response("the connection is closed", response)
+            trace_response(log, "the connection is closed", response)
         self.shard.record(response.request, self._now_ns())
         self._close_connection(response.request.connection)
 
     def _start_throttling(self, response: StartThrottlingResponse) -> None:
         if self._trace:
-            self._trace_response("throttling starts for %d ms", response, response.request.throttle_ms)
+            trace_response(log, "throttling starts for %d ms", response, response.request.throttle_ms)
         channel = response.request.connection.channel
         if channel is not None:
             channel.handle_mute_event(THROTTLE_STARTED)
 
     def _end_throttling(self, response: EndThrottlingResponse) -> None:
         if self._trace:
-            self._trace_response("throttling ends", response)
+            trace_response(log, "throttling ends", response)
         channel = response.request.connection.channel
         if channel is not None:
             channel.handle_mute_event(THROTTLE_ENDED)
             if self._reading:
                 self.selector.unmute(channel)
-
-    def _trace_response(self, what: str, response: Response, *values: object) -> None:
-        """RP-29: one line per response says what happens to it."""
-        request = response.request
-        log.log(
-            TRACE,
-            "%s: api=%s client=%s connection=%s",
-            what % values,
-            metric_name(request.header.api_key),
-            request.header.client_id,
-            request.connection.connection_id,
-        )
 
     # ---- 3: poll -------------------------------------------------------------------------------------------------
 
@@ -257,7 +273,7 @@ class Processor(ServerThread):
             self._baton_turn.end()
             self._stop_requested.wait(WATCH_SECONDS)  # never spin on an error that stays
         finally:
-            self._asleep = False
+            self._asleep = self._owes = False
             self.idle.total_ns = self.selector.select_ns
         if watching:
             self._request_channel.nudge()
@@ -265,6 +281,9 @@ class Processor(ServerThread):
         if not self._turns & 63:
             self._trace = log.isEnabledFor(TRACE)
             self._plane.shared_core.watch()
+
+    def _may_spin(self) -> bool:
+        return not self._owes and self._request_channel.all_parked()
 
     def _mute_all(self) -> None:
         for channel in self.selector.channels.values():
@@ -340,16 +359,7 @@ class Processor(ServerThread):
         context = cast(ConnectionContext, receive.channel.attachment)
         key, version = _peek(receive.payload) if len(receive.payload) >= 4 else (-1, -1)
         self.shard.record_error(key, ErrorCode.INVALID_REQUEST)
-        log.warning(
-            "Invalid request, closing the connection: api key %d (%s) version %d from %s on listener %s, principal %s: %s",
-            key,
-            metric_name(key),
-            version,
-            context.connection_id,
-            context.listener,
-            context.principal,
-            error,
-        )
+        log_rejected(log, context, (key, version), error)
         self._close_connection(context)
 
     def _still_wanted(self) -> bool:
@@ -381,6 +391,7 @@ class Processor(ServerThread):
             if request.buffer is not None:
                 request.release_buffer()
         if response is None:
+            self._owes = True
             end_ns = request.local_done_ns
         else:
             end_ns = request.complete_ns
@@ -423,32 +434,13 @@ class Processor(ServerThread):
             response.on_complete(request)
         self.shard.record(request, self._now_ns())
         if request.header.api_key == API_VERSIONS:
-            self._note_software(request.connection, channel)
+            self._software.note(request.connection, channel)
         self._end_request(channel)
 
     def _end_request(self, channel: Channel) -> None:
         self.selector.end_request(channel)
         if not self._reading:
             self.selector.mute(channel)
-
-    def _note_software(self, context: ConnectionContext, channel: Channel) -> None:
-        """KIP-511: count the connection under the name and version that ApiVersions gave."""
-        key = (context.client_software_name, context.client_software_version)
-        if key != context.software_key:
-            self._forget_software(context)
-            context.software_key = key
-            self.software[key] = self.software.get(key, 0) + 1
-            channel.client_software_name, channel.client_software_version = key
-
-    def _forget_software(self, context: ConnectionContext) -> None:
-        key = context.software_key
-        if key is not None:
-            context.software_key = None
-            left = self.software[key] - 1
-            if left:
-                self.software[key] = left
-            else:
-                del self.software[key]
 
     # ---- 6: disconnected -----------------------------------------------------------------------------------------
 
@@ -467,7 +459,7 @@ class Processor(ServerThread):
             return
         context.channel = None
         self._quotas.release(self.listener.name, context.client_address)
-        self._forget_software(context)
+        self._software.forget(context)
         response, context.in_flight = context.in_flight, None
         if response is not None:
             self.shard.record(response.request, self._now_ns())
@@ -550,6 +542,10 @@ class Processor(ServerThread):
     def on_stop(self) -> None:
         """Flush what was answered, then close everything."""
         self._plane.shared_core.leave()
+        if self._stand_in is not None:
+            self._stand_in.remove(self)
+            self._stand_in.group_commit.leave()
+            self._take_loop()
         self._baton_turn.end()
         self._reading = False
         with self._mailbox:

@@ -17,10 +17,12 @@ code must not keep a memoryview into `body` after `handle` has returned.
 from __future__ import annotations
 
 import logging
+import socket
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from barnabas import TRACE
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.net.send import Send
 from barnabas.protocol.api import APIS
@@ -304,3 +306,37 @@ class EndThrottlingResponse(Response):
     """The delay is over."""
 
     __slots__ = ()
+
+
+def connection_id(sock: socket.socket, index: int) -> str:
+    """`localHost:localPort-remoteHost:remotePort-index`; the index makes it unique while an earlier one still closes."""
+    local, remote = sock.getsockname(), sock.getpeername()
+    return f"{local[0]}:{local[1]}-{remote[0]}:{remote[1]}-{index}"
+
+
+def trace_response(log: logging.Logger, what: str, response: Response, *values: object) -> None:
+    """RP-29: one line per response says what happens to it."""
+    request = response.request
+    log.log(
+        TRACE,
+        "%s: api=%s client=%s connection=%s",
+        what % values,
+        metric_name(request.header.api_key),
+        request.header.client_id,
+        request.connection.connection_id,
+    )
+
+
+def log_rejected(log: logging.Logger, context: ConnectionContext, api: tuple[int, int], error: Exception) -> None:
+    """RP-29: one line for a peer that does not speak the protocol."""
+    key, version = api
+    log.warning(
+        "Invalid request, closing the connection: api key %d (%s) version %d from %s on listener %s, principal %s: %s",
+        key,
+        metric_name(key),
+        version,
+        context.connection_id,
+        context.listener,
+        context.principal,
+        error,
+    )

@@ -25,6 +25,7 @@ from barnabas.broker.network.plane import CONTROL, DATA, Plane
 from barnabas.broker.network.processor import Processor
 from barnabas.broker.network.request_channel import RequestChannel, Schedule
 from barnabas.broker.network.shared_core import SharedCore
+from barnabas.broker.network.stand_in import GroupCommit, StandIn
 from barnabas.broker.network.throttling import ThrottledChannelReaper
 from barnabas.broker.request_metrics import RequestMetrics
 from barnabas.broker.settings import gil_enabled, inline_requests
@@ -66,6 +67,8 @@ class SocketServer:
         self._stopped = False
         self.on_drained: Callable[[], None] = lambda: None
         """Called during shutdown, after the last handler ended: whoever still holds a request answers it now."""
+        self.group_commit: GroupCommit | None = None
+        """Set before the start: what processors that run requests themselves do between two turns."""
         self._reaper = ThrottledChannelReaper(self._clock, on_fatal) if schedule is None else None
         self._schedule = schedule or self._throttle_end
         self.quotas = ConnectionQuotas(config, self._clock)
@@ -169,6 +172,9 @@ class SocketServer:
             pool = RequestHandlerPool(plane)
             self.pools[plane.name] = pool
             pool.start(self._config["num.io.threads"] if plane.name == DATA else 1)
+        if self.group_commit is not None and self.data_plane.inline:
+            self.data_plane.stand_in = StandIn(DATA, self.group_commit, self._clock, self._on_fatal)
+            self.data_plane.stand_in.start()
         for acceptor in self.acceptors.values():
             self.quotas.add_listener(acceptor.listener.name)
         for acceptor in self.acceptors.values():
@@ -268,6 +274,8 @@ class SocketServer:
         for acceptor in self.acceptors.values():
             self._end_processors(acceptor.processors, self.plane_of(acceptor.listener))
             self.quotas.remove_listener(acceptor.listener.name)
+        if self.data_plane.stand_in is not None:
+            self.data_plane.stand_in.shutdown()
         self._close_acceptors()
         return all(ended)
 

@@ -9,6 +9,5 @@ Lock: none.
     checksum.py         CRC-32C: the processor's instruction (crc32c.h), or google_crc32c in plain Python
     scan.py             the batches of a segment file, for recovery and rebuilding of indexes
     record_layout.py    the records of one decompressed batch: check all, list where each is, copy some
-    fetched.py          the records of fetched batches, as objects or as the columns of Arrow
     shadow.py           what `cython` is where Cython is not installed
 """
