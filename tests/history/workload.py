@@ -30,6 +30,8 @@ from tests.history.reading import Source, client_config
 from tests.history.record import History, Outcome, now_us
 from tests.history.values import Value, encode_value
 
+CODECS = ("none", "lz4", "zstd", "gzip")
+"""The first writer compresses with the first, and so on."""
 # These say that nothing was written; after any other error nobody knows.
 CERTAIN_FAILURES = {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD, KafkaError.TOPIC_AUTHORIZATION_FAILED}
 
@@ -101,15 +103,16 @@ class _Client(threading.Thread):
 class _Writer(_Client):
     """One producer. Its callbacks run in its own thread, inside `poll` and `flush`."""
 
-    def __init__(self, name: str, load: Workload) -> None:
+    def __init__(self, name: str, load: Workload, codec: str) -> None:
         super().__init__(name, load)
+        self._codec = codec
         self._waiting = 0
         self._partitions = itertools.cycle(range(load.plan.partitions))
 
     def work(self) -> None:
         plan = self._load.plan
-        more = {"enable.idempotence": True, "acks": "all", "linger.ms": 2, **plan.writer_config}
-        producer = Producer(client_config(self._load.bootstrap, more))
+        more = {"enable.idempotence": True, "acks": "all", "linger.ms": 2, "compression.type": self._codec}
+        producer = Producer(client_config(self._load.bootstrap, {**more, **plan.writer_config}))
         pause = 1 / plan.sends_per_second
         for seq in itertools.count():
             if self._load.stopping.is_set():
@@ -170,7 +173,8 @@ class Workload:
         self.stopping = threading.Event()
         self.abandoned = threading.Event()
         """The test has failed: no need to wait for answers."""
-        self._writers = [_Writer(f"w{number}", self) for number in range(self.plan.writers)]
+        codecs = itertools.cycle(CODECS)
+        self._writers = [_Writer(f"w{number}", self, next(codecs)) for number in range(self.plan.writers)]
         self._clients = [*self._writers, *(_Reader(f"r{number}", self) for number in range(self.plan.readers))]
 
     def __enter__(self) -> Self:
