@@ -60,12 +60,13 @@ MODULES = (
 
 KERNEL = (
     "barnabas.records.kernel.checksum",
+    "barnabas.records.kernel.compaction",
     "barnabas.records.kernel.record_layout",
     "barnabas.records.kernel.scan",
 )
 """The record kernel. Independent of the request path: it takes and gives plain objects only."""
 
-_KERNEL_INCLUDES = ("checksum.pxd", "crc32c.h", "crc32c.pxd", "wire.pxd")
+_KERNEL_INCLUDES = ("checksum.pxd", "crc32c.h", "crc32c.pxd", "siphash.pxd", "wire.pxd")
 """What the kernel's modules are compiled from beside their own sources."""
 
 SWITCH = "BARNABAS_NATIVE"

@@ -38,8 +38,9 @@ from barnabas.records.batch import (
     crc32c,
     parse_header,
 )
-from barnabas.records.compaction import keep_newest, move_timestamps
 from barnabas.records.compression import compress, decompress
+from barnabas.records.kernel.compaction import move_timestamps
+from barnabas.records.kernel.record_layout import record_spans, select_records
 from barnabas.records.reader import MIN_DECOMPRESSED_LIMIT
 
 if TYPE_CHECKING:
@@ -130,7 +131,8 @@ class Compaction:
                 transactions.is_needless_marker(header, batch)
             elif not transactions.is_aborted(header) and header.last_offset >= first and header.record_count:
                 records = _plain_records(header, batch)
-                if not self._map.add(records, header.record_count, header.base_offset, first):
+                spans = record_spans(records, 0, header.record_count)
+                if not self._map.add(records, spans, header.base_offset, first):
                     return False
             self._map.latest_offset = max(self._map.latest_offset, header.last_offset)
         return True
@@ -216,10 +218,8 @@ class Compaction:
 
     def _data(self, header: BatchHeader, batch: bytes, horizon: int | None) -> bytes:
         records = _plain_records(header, batch)
-        keep_tombstones = horizon is None or self._now_ms < horizon
-        kept = keep_newest(
-            self._map.table, records, header.record_count, header.base_offset, self._map.latest_offset, keep_tombstones
-        )
+        spans = record_spans(records, 0, header.record_count)
+        kept = self._map.newest(records, spans, header.base_offset, horizon is None or self._now_ms < horizon)
         self.stats.records_without_key += kept.without_key
         if not kept.left:
             return b""
@@ -229,9 +229,10 @@ class Compaction:
         if not header.log_append_time:
             header = header._replace(max_timestamp=header.base_timestamp + kept.max_timestamp_delta)
         header = header._replace(record_count=kept.left)
+        left = select_records(records, spans, kept.keep)
         if needs_horizon:
-            return _with_horizon(header, kept.records, self._now_ms + self._config.delete_retention_ms)
-        return _build(header, kept.records)
+            return _with_horizon(header, left, self._now_ms + self._config.delete_retention_ms)
+        return _build(header, left)
 
     # Reading.
 
@@ -283,7 +284,8 @@ def _plain_records(header: BatchHeader, batch: bytes) -> bytes:
 
 
 def _with_horizon(header: BatchHeader, records: bytes, horizon: int) -> bytes:
-    moved = move_timestamps(records, header.record_count, header.base_timestamp - horizon)
+    spans = record_spans(records, 0, header.record_count)
+    moved = move_timestamps(records, spans, header.base_timestamp - horizon)
     attributes = header.attributes | DELETE_HORIZON_BIT
     return _build(header._replace(attributes=attributes, base_timestamp=horizon), moved)
 

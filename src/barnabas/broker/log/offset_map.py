@@ -1,12 +1,15 @@
 """The keys of a log's dirty part and their newest offsets, in bounded memory (Kafka's SkimpyOffsetMap).
 
-Role: owns the table that records/compaction.py fills and asks; as large as the dirty part can need, at most as large as allowed.
+Role: owns the table that records/kernel/compaction.py fills and asks; as large as the dirty part can need, at most as large as allowed.
 Thread: one cleaner's. Lock: none.
 """
 
 from __future__ import annotations
 
-from barnabas.records.compaction import SLOT_SIZE, offset_of, put_keys
+import os
+from array import array
+
+from barnabas.records.kernel.compaction import SEED_SIZE, SLOT_SIZE, Kept, newest_records, note_keys, offset_of
 
 SMALLEST_MEMORY = 3 * SLOT_SIZE
 _ROOMY = 2
@@ -16,7 +19,7 @@ _ROOMY = 2
 class OffsetMap:
     """Key -> newest offset, up to `latest_offset`."""
 
-    __slots__ = ("_most", "entries", "latest_offset", "slots", "table")
+    __slots__ = ("_most", "_seed", "entries", "latest_offset", "slots", "table")
 
     def __init__(self, memory: int, load_factor: float, most_keys: int) -> None:
         """`memory` bounds the table; of its slots `load_factor` may be used. `most_keys` is what will come at most."""
@@ -24,20 +27,27 @@ class OffsetMap:
         self.slots = _prime_up_to(wanted // SLOT_SIZE)
         self.table = bytearray(self.slots * SLOT_SIZE)
         self._most = max(1, min(self.slots - 1, int(self.slots * load_factor)))
+        self._seed = os.urandom(SEED_SIZE)
         self.entries = 0
         self.latest_offset = -1
 
-    def add(self, records: bytes, count: int, base_offset: int, first_offset: int) -> bool:
-        """Note the keys of a batch; False when the map is full, and then everything below `latest_offset` + 1 is noted."""
-        new, missed = put_keys(self.table, self._most - self.entries, records, count, base_offset, first_offset)
+    def add(self, records: bytes, spans: array[int], base_offset: int, first_offset: int) -> bool:
+        """Note the keys of a batch; False when the map is full, and then everything up to `latest_offset` is noted."""
+        room = self._most - self.entries
+        new, missed = note_keys(self.table, self._seed, room, records, spans, (base_offset, first_offset))
         self.entries += new
         if missed >= 0:
             self.latest_offset = missed - 1
         return missed < 0
 
+    def newest(self, records: bytes, spans: array[int], base_offset: int, keep_tombstones: bool) -> Kept:
+        """Which records of a batch stay."""
+        offsets = (base_offset, self.latest_offset)
+        return newest_records(self.table, self._seed, records, spans, offsets, keep_tombstones)
+
     def get(self, key: bytes) -> int:
         """The newest offset of a key, or -1."""
-        return offset_of(self.table, key)
+        return offset_of(self.table, self._seed, key)
 
     @property
     def utilization(self) -> float:

@@ -9,5 +9,6 @@ Lock: none.
     checksum.py         CRC-32C: the processor's instruction (crc32c.h), or google_crc32c in plain Python
     scan.py             the batches of a segment file, for recovery and rebuilding of indexes
     record_layout.py    the records of one decompressed batch: check all, list where each is, copy some
+    compaction.py       a table of keys with their newest offsets; which records of a batch are newest; siphash.pxd is its hash
     shadow.py           what `cython` is where Cython is not installed
 """
