@@ -13,7 +13,9 @@ from pathlib import Path
 
 from barnabas.broker import metrics, settings, topic_settings
 from barnabas.broker.apis import table
+from barnabas.client.config import COMMON_ROWS
 from barnabas.config import ConfigDef, ConfigKey, to_text
+from barnabas.consumer.config import CONSUMER_ROWS
 from barnabas.errors import ErrorCode
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -130,8 +132,26 @@ def apis_page() -> str:
     )
 
 
+def client_config_page() -> str:
+    head = ("key", "type", "default", "allowed", "what it does")
+    tables = [
+        f"\n## {title}\n\n"
+        + markdown_table(head, ((*cells[:4], cells[5]) for cells in config_rows(ConfigDef(title, rows))))
+        for title, rows in CLIENT_SETTINGS.items()
+    ]
+    return (
+        "# Settings of the clients\n\n"
+        + NOTE.format(source="src/barnabas/client/config.py, src/barnabas/consumer/config.py")
+        + "\nNames are Kafka's; keys of our own begin with `barnabas.`. Unknown keys are warned about, with the nearest known name.\n"
+        + "".join(tables)
+    )
+
+
+CLIENT_SETTINGS = {"All clients": COMMON_ROWS, "Consumer": CONSUMER_ROWS}
+
 PAGES: dict[str, Callable[[], str]] = {
     "broker-config.md": broker_config_page,
+    "client-config.md": client_config_page,
     "topic-config.md": topic_config_page,
     "metrics.md": metrics_page,
     "errors.md": errors_page,

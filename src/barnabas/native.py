@@ -60,6 +60,7 @@ MODULES = (
 
 KERNEL = (
     "barnabas.records.kernel.checksum",
+    "barnabas.records.kernel.fetched",
     "barnabas.records.kernel.compaction",
     "barnabas.records.kernel.record_layout",
     "barnabas.records.kernel.scan",
@@ -97,10 +98,11 @@ def _wanted() -> bool:
 def _has_good_twin(module: str, includes: Sequence[str] = ()) -> bool:
     source = source_of(module)
     twin = source.removesuffix(SOURCE_SUFFIXES[0]) + EXTENSION_SUFFIXES[0]
-    sources = [source, *(os.path.join(os.path.dirname(source), name) for name in includes)]
+    declarations = os.path.basename(source).removesuffix(SOURCE_SUFFIXES[0]) + ".pxd"
+    sources = [source, *(os.path.join(os.path.dirname(source), name) for name in (*includes, declarations))]
     try:
         built = os.stat(twin).st_mtime
-        return not _in_checkout() or built >= max(os.stat(path).st_mtime for path in sources)
+        return not _in_checkout() or built >= max(os.stat(path).st_mtime for path in sources if os.path.exists(path))
     except OSError:
         return False
 

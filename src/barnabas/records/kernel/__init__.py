@@ -10,5 +10,6 @@ Lock: none.
     scan.py             the batches of a segment file, for recovery and rebuilding of indexes
     record_layout.py    the records of one decompressed batch: check all, list where each is, copy some
     compaction.py       a table of keys with their newest offsets; which records of a batch are newest; siphash.pxd is its hash
+    fetched.py          the records of fetched batches, as objects or as the columns of Arrow
     shadow.py           what `cython` is where Cython is not installed
 """

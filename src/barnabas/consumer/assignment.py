@@ -1,0 +1,115 @@
+"""The partitions that a consumer reads, and where it is in each.
+
+Role: positions, pauses, pending resets and what the brokers said of each partition's ends. `epoch` counts the changes that make data
+on its way useless (assign, seek): whatever was asked for under an older one is dropped when it arrives.
+Thread: the consumer's; no lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from barnabas.errors import BarnabasError
+
+__all__ = ["Assignment", "Partition", "PartitionState"]
+
+Partition = tuple[str, int]
+"""(topic, number)"""
+
+UNKNOWN = -1
+
+
+class PartitionState:
+    """One assigned partition. `position` is the next offset that `poll` returns, `fetch_offset` the next to ask the broker for."""
+
+    __slots__ = (
+        "backoff_until_ms",
+        "epoch",
+        "fetch_offset",
+        "high_watermark",
+        "last_stable_offset",
+        "log_start_offset",
+        "partition",
+        "paused",
+        "position",
+        "reset",
+    )
+
+    def __init__(self, partition: Partition, reset: str | None) -> None:
+        self.partition = partition
+        self.position = UNKNOWN
+        self.fetch_offset = UNKNOWN
+        self.reset = reset  # the strategy that has to find a position first
+        self.paused = False
+        self.epoch = 0
+        self.backoff_until_ms = 0
+        self.high_watermark = UNKNOWN
+        self.last_stable_offset = UNKNOWN
+        self.log_start_offset = UNKNOWN
+
+    @property
+    def has_position(self) -> bool:
+        return self.reset is None and self.position >= 0
+
+    def seek(self, offset: int) -> None:
+        """Go on from there; data on its way is dropped."""
+        self.position = self.fetch_offset = offset
+        self.reset = None
+        self.epoch += 1
+
+    def reset_by(self, strategy: str) -> None:
+        """Find a new position by a strategy (earliest, latest, by_duration:...)."""
+        self.reset = strategy
+        self.position = self.fetch_offset = UNKNOWN
+        self.epoch += 1
+
+    def __repr__(self) -> str:
+        topic, number = self.partition
+        return f"<{topic}-{number} position={self.position} reset={self.reset} paused={self.paused}>"
+
+
+class Assignment:
+    """See the file header."""
+
+    def __init__(self) -> None:
+        self._states: dict[Partition, PartitionState] = {}
+
+    def assign(self, partitions: Iterable[Partition], reset: str) -> None:
+        """Exactly these from now on; those that were assigned before keep their place."""
+        before = self._states
+        self._states = {
+            partition: before.get(partition) or PartitionState(partition, reset)
+            for partition in ((str(topic), int(number)) for topic, number in partitions)
+        }
+        for partition, state in before.items():
+            if partition not in self._states:
+                state.epoch += 1  # what is on its way for it belongs to nobody
+
+    def get(self, partition: Partition) -> PartitionState | None:
+        return self._states.get(partition)
+
+    def __getitem__(self, partition: Partition) -> PartitionState:
+        state = self._states.get(partition)
+        if state is None:
+            raise BarnabasError(f"{partition[0]}-{partition[1]} is not assigned to this consumer")
+        return state
+
+    def __iter__(self) -> Iterator[PartitionState]:
+        return iter(self._states.values())
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    @property
+    def partitions(self) -> list[Partition]:
+        return list(self._states)
+
+    @property
+    def topics(self) -> set[str]:
+        return {topic for topic, _ in self._states}
+
+    def waiting_for_reset(self) -> list[PartitionState]:
+        return [state for state in self._states.values() if state.reset is not None]
+
+    def __repr__(self) -> str:
+        return f"<Assignment {list(self._states.values())}>"

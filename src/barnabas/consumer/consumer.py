@@ -1,0 +1,294 @@
+"""`Consumer`: reads assigned partitions, as records or as Arrow batches.
+
+Role: the public face; positions (assignment.py, resets.py), fetching ahead (fetcher.py) and decoding (fetched_partition.py) are its parts.
+There are no groups yet: `assign` says what to read. Where a group's membership will be, every turn begins in `_turn`.
+Thread: one at a time; a second one gets an error. Only `wakeup` may be called from another thread. There is no thread behind the
+consumer's back: the network is served while a call runs, and the brokers' answers wait in the sockets meanwhile. Lock: none.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from barnabas.client.blocking import BlockingClient, Deadline, SingleThread
+from barnabas.client.cluster import PartitionInfo
+from barnabas.client.errors import ClientClosed, ClientTimeout
+from barnabas.consumer.arrow import empty_batch, to_arrow
+from barnabas.consumer.assignment import Assignment, Partition
+from barnabas.consumer.config import consumer_config
+from barnabas.consumer.delivery import Delivery, PartitionBatch
+from barnabas.consumer.fetcher import Fetcher
+from barnabas.consumer.offsets import EARLIEST, LATEST, OffsetAndTimestamp, OffsetFinder
+from barnabas.consumer.resets import PositionResets
+from barnabas.errors import ConfigError
+from barnabas.records.kernel.fetched import Record
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Consumer"]
+
+Deserializer = Callable[[str, bytes | None], Any]
+_CLOSE_SECONDS = 1.0
+
+
+class Consumer:
+    """Reads records of assigned partitions.
+
+        with Consumer({"bootstrap.servers": "localhost:9092", "auto.offset.reset": "earliest"}) as consumer:
+            consumer.assign([("orders", 0)])
+            for record in consumer.poll(timeout=1.0):
+                print(record.offset, record.value)
+
+    Settings have Kafka's names; `key.deserializer` and `value.deserializer` are functions of (topic, bytes or None).
+    """
+
+    def __init__(self, config: Mapping[str, object]) -> None:
+        given = dict(config)
+        self._deserialize_key = _callable(given, "key.deserializer")
+        self._deserialize_value = _callable(given, "value.deserializer")
+        self._config = consumer_config(given)
+        self._max_records: int = self._config["max.poll.records"]
+        self._default_timeout_s: float = self._config["default.api.timeout.ms"] / 1000
+        self._owner = SingleThread("consumer")
+        self._client = BlockingClient(self._config, auto_create=self._config["allow.auto.create.topics"])
+        self._assignment = Assignment()
+        self._finder = OffsetFinder(self._client)
+        self._resets = PositionResets(self._client, self._assignment, self._finder)
+        self._fetcher = Fetcher(self._client, self._assignment)
+        self._delivery = Delivery(self._fetcher)
+        self._woken = threading.Event()
+        self._closed = False
+        self._consumed = 0
+
+    # ---------------------------------------------------------------- what to read
+
+    def assign(self, partitions: Iterable[Partition]) -> None:
+        """Read exactly these partitions from now on; those that stay keep their place.
+
+        consumer.assign([("orders", 0), ("orders", 1)])
+        """
+        with self._owner:
+            self._ensure_open()
+            self._assignment.assign(partitions, self._config["auto.offset.reset"])
+            self._client.metadata.set_topics(self._assignment.topics)
+
+    @property
+    def assignment(self) -> list[Partition]:
+        """The partitions that are assigned."""
+        return self._assignment.partitions
+
+    def pause(self, partitions: Iterable[Partition]) -> None:
+        """Return nothing of these until `resume`; what was fetched of them is kept."""
+        with self._owner:
+            for partition in partitions:
+                self._assignment[partition].paused = True
+
+    def resume(self, partitions: Iterable[Partition]) -> None:
+        """Read these again after `pause`."""
+        with self._owner:
+            for partition in partitions:
+                self._assignment[partition].paused = False
+
+    @property
+    def paused(self) -> list[Partition]:
+        """The partitions that are paused."""
+        return [state.partition for state in self._assignment if state.paused]
+
+    # ---------------------------------------------------------------- where to read
+
+    def seek(self, partition: Partition, offset: int) -> None:
+        """Go on at this offset of an assigned partition.
+
+        consumer.seek(("orders", 0), 42)
+        """
+        if offset < 0:
+            raise ValueError(f"an offset is not negative: {offset}")
+        with self._owner:
+            self._assignment[partition].seek(offset)
+
+    def seek_to_beginning(self, partitions: Iterable[Partition] | None = None) -> None:
+        """Go on at the oldest record; None: of all assigned partitions."""
+        self._seek_by("earliest", partitions)
+
+    def seek_to_end(self, partitions: Iterable[Partition] | None = None) -> None:
+        """Go on behind the newest record; None: of all assigned partitions."""
+        self._seek_by("latest", partitions)
+
+    def seek_to_time(self, timestamp_ms: int, partitions: Iterable[Partition] | None = None) -> None:
+        """Go on at the first record at or after a time (milliseconds since 1970), or behind the newest when none is that young."""
+        self._seek_by(f"time:{int(timestamp_ms)}", partitions)
+
+    def _seek_by(self, strategy: str, partitions: Iterable[Partition] | None) -> None:
+        with self._owner:
+            for partition in self._assignment.partitions if partitions is None else partitions:
+                self._assignment[partition].reset_by(strategy)
+
+    def position(self, partition: Partition, timeout: float | None = None) -> int:
+        """The offset of the next record that `poll` returns."""
+        with self._owner:
+            state = self._assignment[partition]
+            deadline = self._deadline(timeout)
+
+            def known() -> bool:
+                self._turn()
+                return state.has_position
+
+            self._client.wait_until(known, deadline, f"the position of {partition[0]}-{partition[1]}")
+            return state.position
+
+    def lag(self, partition: Partition) -> int | None:
+        """How many offsets are left to the end of the partition, as the last fetch knew it; None before the first."""
+        state = self._assignment[partition]
+        committed = self._config["isolation.level"] == "read_committed"
+        end = state.last_stable_offset if committed else state.high_watermark
+        return max(end - state.position, 0) if end >= 0 and state.has_position else None
+
+    def beginning_offsets(self, partitions: Iterable[Partition], timeout: float | None = None) -> dict[Partition, int]:
+        """The offset of the oldest record of each partition, assigned or not."""
+        return self._ends(partitions, EARLIEST, timeout)
+
+    def end_offsets(self, partitions: Iterable[Partition], timeout: float | None = None) -> dict[Partition, int]:
+        """The offset behind the newest record of each partition, assigned or not; with read_committed, the last stable one."""
+        return self._ends(partitions, LATEST, timeout)
+
+    def _ends(self, partitions: Iterable[Partition], which: int, timeout: float | None) -> dict[Partition, int]:
+        with self._owner:
+            self._ensure_open()
+            found = self._finder.find(dict.fromkeys(partitions, which), self._deadline(timeout))
+            return {partition: place.offset for partition, place in found.items()}
+
+    def offsets_for_times(
+        self, times: Mapping[Partition, int], timeout: float | None = None
+    ) -> dict[Partition, OffsetAndTimestamp | None]:
+        """The first record at or after a time (milliseconds since 1970) of each partition; None when there is none."""
+        if any(time < 0 for time in times.values()):
+            raise ValueError(
+                "a time is not negative; for the ends of a partition there are beginning_offsets and end_offsets"
+            )
+        with self._owner:
+            self._ensure_open()
+            found = self._finder.find(times, self._deadline(timeout))
+            return {partition: place if place.offset >= 0 else None for partition, place in found.items()}
+
+    def partitions_for(self, topic: str, timeout: float | None = None) -> tuple[PartitionInfo, ...]:
+        """The partitions of a topic and their leaders."""
+        with self._owner:
+            self._ensure_open()
+            return self._client.topics([topic], self._deadline(timeout)).partitions_for(topic)
+
+    # ---------------------------------------------------------------- reading
+
+    def poll(self, timeout: float = 0.0, max_records: int | None = None) -> list[Record]:
+        """The next records, at most `max.poll.records`; waits up to `timeout` seconds for the first. Empty when none came."""
+        limit = self._max_records if max_records is None else max_records
+        with self._owner:
+            found: list[Record] = self._await(lambda: self._delivery.records(limit), timeout) or []
+            self._consumed += len(found)
+        if self._deserialize_key is None and self._deserialize_value is None:
+            return found
+        return [self._deserialized(record) for record in found]
+
+    def poll_arrow(self, timeout: float = 0.0, max_records: int | None = None) -> pa.RecordBatch:
+        """The next records as one Arrow batch, straight from the wire: whole Kafka batches, as many as are there.
+
+        About `max_records` of them when given; a Kafka batch is not cut. Keys and values are bytes; deserializers are not called.
+        """
+        with self._owner:
+            parts: list[PartitionBatch] | None = self._await(lambda: self._delivery.batches(max_records), timeout)
+            if not parts:
+                return empty_batch()
+            batch = to_arrow(parts)
+            self._consumed += batch.num_rows
+            return batch
+
+    def _await(self, collect: Callable[[], Any], timeout: float) -> Any:
+        """What `collect` finds, as soon as it finds something; the next fetches are on their way when it returns."""
+        self._ensure_open()
+        deadline = self._deadline(timeout)
+        last = False
+        while True:
+            found = collect()
+            self._turn()
+            if found or last:
+                return found
+            self._client.poll(0 if self._fetcher.has_data else deadline.left_ms)
+            last = (
+                deadline.over or self._woken.is_set()
+            )  # then one look more, so that polls that do not wait get on too
+            self._woken.clear()
+
+    def _turn(self) -> None:
+        """What has to go on while the consumer is used: finding positions, fetching ahead."""
+        if self._assignment.waiting_for_reset():
+            self._resets.run()
+        self._fetcher.send_fetches()
+
+    def _deserialized(self, record: Record) -> Record:
+        key, value = record.key, record.value
+        if self._deserialize_key is not None:
+            key = self._deserialize_key(record.topic, key)
+        if self._deserialize_value is not None:
+            value = self._deserialize_value(record.topic, value)
+        return record.with_key_and_value(key, value)
+
+    # ---------------------------------------------------------------- the rest
+
+    def wakeup(self) -> None:
+        """From any thread: let a waiting `poll` return at once with what is there."""
+        self._woken.set()
+        self._client.network.wakeup()
+
+    def metrics(self) -> dict[str, float]:
+        """Counters since the start, by Kafka's names where it has them."""
+        fetches = self._fetcher.fetches
+        return {
+            "records-consumed-total": self._consumed,
+            "bytes-consumed-total": self._fetcher.bytes_fetched,
+            "fetch-total": fetches,
+            "fetch-latency-avg": self._fetcher.fetch_time_ms / fetches if fetches else 0.0,
+            "records-lag-max": max((self.lag(state.partition) or 0 for state in self._assignment), default=0),
+        }
+
+    def close(self) -> None:
+        """Close the connections; a second time does nothing."""
+        with self._owner:
+            if not self._closed:
+                self._closed = True
+                try:
+                    self._fetcher.close_sessions()
+                    deadline = self._client.deadline(_CLOSE_SECONDS)
+                    with suppress(ClientTimeout):
+                        self._client.wait_until(lambda: not self._client.network.in_flight_count(), deadline, "close")
+                finally:
+                    self._client.close()
+
+    def _deadline(self, timeout: float | None) -> Deadline:
+        return self._client.deadline(self._default_timeout_s if timeout is None else timeout)
+
+    def _ensure_open(self) -> None:
+        if self._closed:
+            raise ClientClosed("this consumer is closed")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Consumer {self._config['client.id']!r} {self._assignment!r}>"
+
+
+def _callable(given: dict[str, object], name: str) -> Deserializer | None:
+    """A setting that is a function and no text."""
+    value = given.pop(name, None)
+    if value is not None and not callable(value):
+        raise ConfigError(name, value, "must be a function of (topic, bytes or None)")
+    return value

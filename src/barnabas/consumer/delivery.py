@@ -1,0 +1,90 @@
+"""Handing out what was fetched: records one by one, or whole batches.
+
+Role: goes through the fetches in the order in which they came, a partition at a time, and moves the positions. An error that stands
+behind records that can be returned waits until these are handed out. Thread: the consumer's; no lock.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from barnabas.consumer.assignment import Partition
+from barnabas.consumer.fetched_partition import DecodedBatch, FetchedPartition
+from barnabas.consumer.fetcher import Fetcher
+from barnabas.errors import KafkaError
+from barnabas.records.kernel.fetched import Record
+
+__all__ = ["Delivery", "PartitionBatch"]
+
+MAX_BATCH_BYTES = 1 << 30  # of one call; Arrow's binary columns end at 2 GiB
+_NO_LIMIT = 1 << 62
+
+
+class PartitionBatch(NamedTuple):
+    """A decoded batch and where it is from."""
+
+    partition: Partition
+    batch: DecodedBatch
+
+
+class Delivery:
+    """See the file header."""
+
+    def __init__(self, fetcher: Fetcher) -> None:
+        self._fetcher = fetcher
+        self._current: FetchedPartition | None = None
+
+    def records(self, limit: int) -> list[Record]:
+        """At most `limit` records."""
+        found: list[Record] = []
+        while len(found) < limit:
+            try:
+                current = self._wanted()
+                if current is None:
+                    break
+                records = current.take_records(limit - len(found))
+            except KafkaError:
+                if found:
+                    break  # it comes again with the next call
+                raise
+            self._took(current, bool(records))
+            found += records
+        return found
+
+    def batches(self, max_records: int | None) -> list[PartitionBatch]:
+        """Whole batches until there are about `max_records`, or no more is there."""
+        parts: list[PartitionBatch] = []
+        rows = size = 0
+        limit = _NO_LIMIT if max_records is None else max_records
+        while rows < limit and size < MAX_BATCH_BYTES:
+            try:
+                current = self._wanted()
+                if current is None:
+                    break
+                batch = current.take_batch()
+            except KafkaError:
+                if parts:
+                    break
+                raise
+            self._took(current, batch is not None)
+            if batch is not None:
+                parts.append(PartitionBatch(current.state.partition, batch))
+                rows += batch.header.record_count - batch.skip
+                size += len(batch.data)
+        return parts
+
+    def _wanted(self) -> FetchedPartition | None:
+        """The fetch to go on with: the last one, unless its partition was moved or paused meanwhile."""
+        current = self._current
+        if current is not None and not current.is_stale and not current.state.paused:
+            return current
+        self._current = None
+        if current is not None and not current.is_stale:
+            self._fetcher.put_back(current)
+        self._current = self._fetcher.next_fetched()
+        return self._current
+
+    def _took(self, current: FetchedPartition, something: bool) -> None:
+        current.state.position = current.position
+        if not something:
+            self._current = None  # all of it was handed out

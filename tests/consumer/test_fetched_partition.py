@@ -1,0 +1,126 @@
+"""Batches of one partition: aborted transactions, damaged batches, limits, reading from the middle."""
+
+from __future__ import annotations
+
+import pytest
+
+from barnabas.consumer.assignment import PartitionState
+from barnabas.consumer.fetched_partition import Decoding, FetchedPartition
+from barnabas.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.fetch import AbortedTransaction
+from barnabas.records.batch import parse_header
+from tests.records.batches import Batch, end_marker, transactional
+
+UNCOMMITTED = Decoding(True, False, 1_000_000)
+COMMITTED = Decoding(True, True, 1_000_000)
+
+
+def log(*batches: memoryview) -> memoryview:
+    """The batches at ascending offsets."""
+    data = bytearray()
+    offset = 0
+    for batch in batches:
+        header = parse_header(batch)
+        data += offset.to_bytes(8, "big") + batch[8:]
+        offset += header.last_offset_delta + 1
+    return memoryview(bytes(data))
+
+
+def fetched(data: memoryview, offset: int = 0, decoding: Decoding = UNCOMMITTED, aborted=()) -> FetchedPartition:  # type: ignore[no-untyped-def]
+    rows = [AbortedTransaction(producer_id=producer, first_offset=first) for producer, first in aborted]
+    return FetchedPartition(PartitionState(("t", 0), None), offset, data, rows, decoding)
+
+
+def offsets(part: FetchedPartition) -> list[int]:
+    found = []
+    while records := part.take_records(2):
+        found += [record.offset for record in records]
+    return found
+
+
+TRANSACTIONS = log(
+    transactional(1, 0, 2),  # 0, 1: aborted
+    transactional(2, 0, 2),  # 2, 3: committed
+    Batch([b"plain"]).build(),  # 4
+    end_marker(1, commit=False),  # 5
+    transactional(1, 2, 2),  # 6, 7: of the next transaction, committed
+    end_marker(2, commit=True),  # 8
+    end_marker(1, commit=True),  # 9
+)
+
+
+class TestTransactions:
+    def test_read_committed_leaves_out_the_aborted(self) -> None:
+        part = fetched(TRANSACTIONS, 0, COMMITTED, [(1, 0)])
+        assert offsets(part) == [2, 3, 4, 6, 7]
+        assert part.position == part.end_offset == 10
+
+    def test_read_uncommitted_shows_all_but_markers(self) -> None:
+        assert offsets(fetched(TRANSACTIONS)) == [0, 1, 2, 3, 4, 6, 7]
+
+    def test_a_transaction_that_began_before_the_fetch(self) -> None:
+        data = log(transactional(1, 0, 2), end_marker(1, commit=False), transactional(1, 2, 1))
+        assert offsets(fetched(data, 0, COMMITTED, [(1, -5)])) == [3]
+
+    def test_a_second_aborted_transaction_of_the_same_producer(self) -> None:
+        data = log(
+            transactional(1, 0), end_marker(1, False), transactional(1, 1), end_marker(1, False), transactional(1, 2)
+        )
+        assert offsets(fetched(data, 0, COMMITTED, [(1, 2), (1, 0)])) == [4]
+
+    def test_only_markers_still_move_the_position(self) -> None:
+        part = fetched(log(end_marker(1, True)), 0, COMMITTED)
+        assert part.take_batch() is None
+        assert part.position == 1
+
+
+class TestReading:
+    def test_it_begins_inside_a_batch(self) -> None:
+        data = log(Batch([b"a", b"b", b"c"]).build(), Batch([b"d"]).build())
+        assert offsets(fetched(data, 2)) == [2, 3]
+        batch = fetched(data, 2).take_batch()
+        assert batch is not None
+        assert batch.skip == 2
+
+    def test_a_batch_that_is_cut_off_is_ignored(self) -> None:
+        data = log(Batch([b"a"]).build(), Batch([b"b"]).build())
+        part = fetched(data[:-1])
+        assert offsets(part) == [0]
+        assert part.end_offset == 1
+
+    def test_not_even_one_whole_batch_is_an_error(self) -> None:
+        with pytest.raises(KafkaError, match=r"max\.partition\.fetch\.bytes"):
+            fetched(log(Batch([b"a"]).build())[:-1])
+
+
+class TestDamage:
+    def test_a_wrong_checksum_comes_behind_the_good_batches_and_stays(self) -> None:
+        data = log(Batch([b"a"]).build(), Batch([b"b"], changes={"crc": 7}).build())
+        part = fetched(data)
+        assert len(part.take_records(10)) == 1
+        for _ in range(2):
+            with pytest.raises(KafkaError, match=r"offset 1 of t-0.*checksum") as caught:
+                part.take_records(10)
+        assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
+        assert part.position == 1
+
+    def test_checksums_may_be_ignored(self) -> None:
+        data = log(Batch([b"b"], changes={"crc": 7}).build())
+        assert offsets(fetched(data, decoding=Decoding(False, False, 1000))) == [0]
+
+    def test_a_bomb_is_refused(self) -> None:
+        """PP-39: the decompressed size is bounded."""
+        data = log(Batch([bytes(2_000_000)], codec=4).build())
+        with pytest.raises(KafkaError, match="offset 0"):
+            fetched(data).take_records(1)
+
+    def test_a_count_that_is_a_lie_is_refused(self) -> None:
+        data = log(Batch([b"a"], changes={"record_count": 2_000_000_000}).build())
+        with pytest.raises(KafkaError, match="record"):
+            fetched(data).take_batch()
+
+    def test_a_header_that_cannot_be_is_refused(self) -> None:
+        data = bytearray(log(Batch([b"a"]).build()))
+        data[16] = 9
+        with pytest.raises(KafkaError, match="magic"):
+            fetched(memoryview(bytes(data)))
