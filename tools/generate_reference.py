@@ -13,6 +13,7 @@ from pathlib import Path
 
 from barnabas.broker import metrics, settings, topic_settings
 from barnabas.broker.apis import table
+from barnabas.client.admin_config import ADMIN_ROWS
 from barnabas.client.config import COMMON_ROWS
 from barnabas.config import ConfigDef, ConfigKey, to_text
 from barnabas.consumer.config import CONSUMER_ROWS
@@ -147,7 +148,7 @@ def client_config_page() -> str:
     )
 
 
-CLIENT_SETTINGS = {"All clients": COMMON_ROWS, "Consumer": CONSUMER_ROWS}
+CLIENT_SETTINGS = {"All clients": COMMON_ROWS, "Consumer": CONSUMER_ROWS, "Admin": ADMIN_ROWS}
 
 PAGES: dict[str, Callable[[], str]] = {
     "broker-config.md": broker_config_page,

@@ -17,7 +17,7 @@ from barnabas.client.cluster import Cluster, Node
 from barnabas.client.errors import ClientTimeout
 from barnabas.client.metadata import Metadata
 from barnabas.client.network_client import NetworkClient, make_selector
-from barnabas.client.requests import ClientRequest, ClientResponse
+from barnabas.client.requests import BodyBuilder, ClientRequest, ClientResponse
 from barnabas.clock import Clock, SystemClock
 from barnabas.config import Config
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError
@@ -122,24 +122,25 @@ class BlockingClient:
 
     # ---------------------------------------------------------------- calls
 
-    def send(self, node: Node, api_key: int, body: Message, deadline: Deadline, max_version: int = 32767) -> Any:
+    def send(self, node: Node, api_key: int, body: Message | BodyBuilder, deadline: Deadline) -> Any:
         """The answer of one node to one request; KafkaError NETWORK_EXCEPTION when the connection broke before it came."""
         self.wait_until(lambda: self.network.ready(node, self.now_ms()), deadline, f"a connection to {node.address}")
         ended: list[ClientResponse] = []
-        request = ClientRequest(node.id, api_key, body, self.now_ms(), callback=ended.append, max_version=max_version)
+        request = ClientRequest(node.id, api_key, body, self.now_ms(), callback=ended.append)
         self.network.send(request, self.now_ms())
         self.wait_until(lambda: ended, deadline, f"the answer of {node.address}")
         return _body_of(ended[0], node)
 
-    def send_anywhere(self, api_key: int, body: Message, deadline: Deadline) -> Any:
+    def send_anywhere(self, api_key: int, body: Message | BodyBuilder, deadline: Deadline) -> Any:
         """The answer of whichever node is least busy, tried again elsewhere when a connection breaks."""
-        return self._retry(lambda: self.send(self._any_node(deadline), api_key, body, deadline), deadline)
+        return self.retry(lambda: self.send(self._any_node(deadline), api_key, body, deadline), deadline)
 
-    def send_to_controller(self, api_key: int, body: Message, deadline: Deadline) -> Any:
+    def send_to_controller(self, api_key: int, body: Message | BodyBuilder, deadline: Deadline) -> Any:
         """The answer of the controller, or of any node where brokers forward to it."""
-        return self._retry(lambda: self.send(self._controller(deadline), api_key, body, deadline), deadline)
+        return self.retry(lambda: self.send(self._controller(deadline), api_key, body, deadline), deadline)
 
-    def _retry(self, attempt: Callable[[], Any], deadline: Deadline) -> Any:
+    def retry(self, attempt: Callable[[], Any], deadline: Deadline) -> Any:
+        """What `attempt` returns, tried again with back-off and new metadata while its error is retriable and time is left."""
         count = 0
         while True:
             try:
@@ -147,6 +148,7 @@ class BlockingClient:
             except KafkaError as error:
                 if not error.retriable or isinstance(error, ClientTimeout) or deadline.over:
                     raise
+            self.metadata.request_update()
             self.pause(count, deadline)
             count += 1
 

@@ -10,9 +10,12 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-__all__ = ["EMPTY_CLUSTER", "Cluster", "Node", "PartitionInfo", "TopicInfo", "bootstrap_cluster"]
+__all__ = ["EMPTY_CLUSTER", "Cluster", "Node", "Partition", "PartitionInfo", "TopicInfo", "bootstrap_cluster"]
 
 NO_EPOCH = -1
+
+Partition = tuple[str, int]
+"""(topic, number)"""
 
 
 @dataclass(frozen=True, slots=True)

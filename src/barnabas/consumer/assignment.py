@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from barnabas.client.cluster import Partition
 from barnabas.errors import BarnabasError
 
-__all__ = ["Assignment", "Partition", "PartitionState"]
-
-Partition = tuple[str, int]
-"""(topic, number)"""
+__all__ = ["Assignment", "PartitionState"]
 
 UNKNOWN = -1
 

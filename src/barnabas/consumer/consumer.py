@@ -10,19 +10,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from barnabas.client.blocking import BlockingClient, Deadline, SingleThread
-from barnabas.client.cluster import PartitionInfo
-from barnabas.client.errors import ClientClosed, ClientTimeout
+from barnabas.client.cluster import Partition, PartitionInfo
+from barnabas.client.errors import ClientClosed
+from barnabas.client.offsets import EARLIEST, LATEST, OffsetAndTimestamp, OffsetFinder
 from barnabas.consumer.arrow import empty_batch, to_arrow
-from barnabas.consumer.assignment import Assignment, Partition
+from barnabas.consumer.assignment import Assignment
 from barnabas.consumer.config import consumer_config
 from barnabas.consumer.delivery import Delivery, PartitionBatch
 from barnabas.consumer.fetcher import Fetcher
-from barnabas.consumer.offsets import EARLIEST, LATEST, OffsetAndTimestamp, OffsetFinder
 from barnabas.consumer.resets import PositionResets
 from barnabas.errors import ConfigError
 from barnabas.records.kernel.fetched import Record
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
 __all__ = ["Consumer"]
 
 Deserializer = Callable[[str, bytes | None], Any]
-_CLOSE_SECONDS = 1.0
 
 
 class Consumer:
@@ -57,7 +55,7 @@ class Consumer:
         self._owner = SingleThread("consumer")
         self._client = BlockingClient(self._config, auto_create=self._config["allow.auto.create.topics"])
         self._assignment = Assignment()
-        self._finder = OffsetFinder(self._client)
+        self._finder = OffsetFinder(self._client, self._config["isolation.level"] == "read_committed")
         self._resets = PositionResets(self._client, self._assignment, self._finder)
         self._fetcher = Fetcher(self._client, self._assignment)
         self._delivery = Delivery(self._fetcher)
@@ -261,9 +259,6 @@ class Consumer:
                 self._closed = True
                 try:
                     self._fetcher.close_sessions()
-                    deadline = self._client.deadline(_CLOSE_SECONDS)
-                    with suppress(ClientTimeout):
-                        self._client.wait_until(lambda: not self._client.network.in_flight_count(), deadline, "close")
                 finally:
                     self._client.close()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from barnabas.consumer.assignment import Partition
+from barnabas.client.cluster import Partition
 from barnabas.consumer.fetched_partition import DecodedBatch, FetchedPartition
 from barnabas.consumer.fetcher import Fetcher
 from barnabas.errors import KafkaError

@@ -11,10 +11,10 @@ import logging
 from collections import deque
 
 from barnabas.client.blocking import BlockingClient
-from barnabas.client.cluster import Node
+from barnabas.client.cluster import Node, Partition
 from barnabas.client.metadata_answer import STALE_METADATA_ERRORS
 from barnabas.client.requests import ClientRequest, ClientResponse
-from barnabas.consumer.assignment import Assignment, Partition, PartitionState
+from barnabas.consumer.assignment import Assignment, PartitionState
 from barnabas.consumer.fetch_session import LAST_VERSION_WITH_NAMES, FetchSession, Wanted
 from barnabas.consumer.fetched_partition import Decoding, FetchedPartition
 from barnabas.errors import ErrorCode, KafkaError, error_of

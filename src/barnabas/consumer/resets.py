@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections import defaultdict
 
 from barnabas.client.blocking import BlockingClient
-from barnabas.client.cluster import Node
+from barnabas.client.cluster import Node, Partition
+from barnabas.client.offsets import EARLIEST, LATEST, LIST_OFFSETS, OffsetFinder
 from barnabas.client.requests import ClientRequest, ClientResponse
-from barnabas.consumer.assignment import Assignment, Partition, PartitionState
+from barnabas.consumer.assignment import Assignment, PartitionState
 from barnabas.consumer.config import duration_ms
-from barnabas.consumer.offsets import EARLIEST, LATEST, LIST_OFFSETS, OffsetFinder
 from barnabas.errors import ErrorCode, KafkaError, error_of
 from barnabas.protocol.messages.list_offsets import ListOffsetsPartitionResponse
 

@@ -1,6 +1,6 @@
 """Asking brokers for offsets: the ends of partitions, and the first record at or after a time.
 
-Role: ListOffsets requests to the leaders, answers per partition, retries while leaders move. Thread: the consumer's; no lock.
+Role: ListOffsets requests to the leaders, answers per partition, retries while leaders move. Thread: its owner's; no lock.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from barnabas.client.blocking import BlockingClient, Deadline
-from barnabas.client.cluster import Node
+from barnabas.client.cluster import Node, Partition
 from barnabas.client.errors import ClientTimeout
-from barnabas.consumer.assignment import Partition
 from barnabas.errors import KafkaError, error_of
 from barnabas.protocol.api import ApiKey
 from barnabas.protocol.messages.list_offsets import (
@@ -40,10 +39,9 @@ class OffsetAndTimestamp(NamedTuple):
 class OffsetFinder:
     """See the file header."""
 
-    def __init__(self, client: BlockingClient) -> None:
+    def __init__(self, client: BlockingClient, read_committed: bool = False) -> None:
         self._client = client
-        committed = client.config["isolation.level"] == "read_committed"
-        self._isolation = READ_COMMITTED if committed else READ_UNCOMMITTED
+        self._isolation = READ_COMMITTED if read_committed else READ_UNCOMMITTED
 
     def find(self, wanted: Mapping[Partition, int], deadline: Deadline) -> dict[Partition, OffsetAndTimestamp]:
         """The offset of each partition at a time (or EARLIEST, LATEST); -1 where no record is that young."""
