@@ -15,7 +15,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 WORKERS ?= $(shell getconf _NPROCESSORS_ONLN 2>/dev/null | awk '{ print ($$1 < 8 ? $$1 : 8) }')
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help setup bytecode native demo test check format faults bench-broker peers reference clean
+.PHONY: help setup bytecode native demo test check format faults bench-broker bench-log peers reference clean
 
 help: ## print this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -61,6 +61,10 @@ faults: bytecode ## the fault matrix with full counts (long)
 bench-broker: bytecode peers ## side by side with Apache Kafka: rates, ratios, start time, memory
 	@tools/system_packages.sh cc
 	@$(BIN)/python -m bench.broker
+
+bench-log: bytecode ## the log beside the bare work of the operating system: append, fetch, recovery, start, look-ups, memory
+	@tools/system_packages.sh cc
+	@$(BIN)/python -m bench.log
 
 peers: $(STAMP) ## fetch Apache Kafka's jars into .cache (needs Java and Maven)
 	@tools/system_packages.sh java mvn

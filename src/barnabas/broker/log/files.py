@@ -83,6 +83,10 @@ class FileSystem:
     def pread(self, fd: int, length: int, position: int) -> bytes:
         return os.pread(fd, length, position)
 
+    def will_need(self, fd: int, position: int, length: int) -> None:
+        """Advice only: what is not in memory is read ahead in the background."""
+        os.posix_fadvise(fd, position, length, os.POSIX_FADV_WILLNEED)
+
     def truncate(self, fd: int, size: int) -> None:
         os.ftruncate(fd, size)
 

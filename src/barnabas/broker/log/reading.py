@@ -30,6 +30,9 @@ Found = TypeVar("Found")
 
 _ATTEMPTS = 5
 _MAX_HINTS = 64
+_FAR_BEHIND = 64 * 1024
+"""A smaller read is too little to be worth a system call more."""
+_READ_AHEAD = 4 * 1024 * 1024
 _FILES_KEPT_OPEN = 4
 
 
@@ -147,6 +150,7 @@ class LogReader:
             if segment is tail[1]:
                 self._remember(tail[0], segment, limit)
         else:
+            self._read_ahead(segment, position, end, max_bytes)
             boundary = self._boundary(segment, position, end)
             if boundary is None:
                 first = segment.place_at(position).size
@@ -156,6 +160,15 @@ class LogReader:
             else:
                 end = boundary
         return FileRegion(file, position, end - position)
+
+    @staticmethod
+    def _read_ahead(segment: Segment, position: int, end: int, max_bytes: int) -> None:
+        """For a reader that is far behind: what it gets now and what it will ask for next, before `_boundary` looks at the end of it.
+
+        That look comes out of order, and the kernel would take the descriptor for one of random reads and stop reading ahead.
+        """
+        if max_bytes >= _FAR_BEHIND:
+            segment.will_need(position, end - position + min(max_bytes, _READ_AHEAD))
 
     def _boundary(self, segment: Segment, position: int, end: int) -> int | None:
         """The last batch boundary before `end` that the index knows, if it is after `position`; the next read begins there."""

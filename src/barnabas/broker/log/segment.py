@@ -40,6 +40,8 @@ ALWAYS = -(2**63)
 NOWHERE = 2**63 - 1
 """An offset that no batch has: a walk from there on compares no checksum."""
 
+_FIRST_CHUNK = 4 * 1024
+"""Between two entries of the index lie about as many bytes: most look-ups need no more."""
 _SCAN_CHUNK = 16 * 1024
 _WALK_CHUNK = 256 * 1024
 _HEADERS_CHUNK = 64 * 1024
@@ -342,6 +344,11 @@ class Segment:
         file = self.file()
         return self._files.pread(file.fileno(), length, position)
 
+    def will_need(self, position: int, length: int) -> None:
+        """Ask the operating system to read a stretch ahead; it works while others do."""
+        file = self.file()  # held by name, see `read`
+        self._files.will_need(file.fileno(), position, length)
+
     def locate(self, offset: int, end: int) -> Place | None:
         """The first batch that ends at or after an offset; None when the segment has none."""
         entry = self.offset_index.floor_by_key(offset)
@@ -371,12 +378,15 @@ class Segment:
         file = self.file()  # held by name, see `read`
         fd = file.fileno()
         pread = self._files.pread
-        chunk, begin = b"", position
+        chunk, begin, wanted = b"", position, _FIRST_CHUNK
         while end - position >= HEADER_SIZE:
             at = position - begin
             if at + _PLACE.size > len(chunk):
-                chunk, begin, at = pread(fd, min(_SCAN_CHUNK, end - position), position), position, 0
+                chunk, begin, at = pread(fd, min(wanted, end - position), position), position, 0
+                wanted = _SCAN_CHUNK
             place = _place(chunk, at, position)
+            if place.size >= _SCAN_CHUNK:
+                wanted = _FIRST_CHUNK  # a larger one would not reach the next header either
             if place.size > end - position:
                 return
             yield place
@@ -424,7 +434,7 @@ class Segment:
             if place is None or (place.max_timestamp, place.last_offset) != entry:
                 raise IndexDamaged(f"{self.time_index.path} has {entry}, which the log does not have")
             begin = max(begin, entry[1])
-        first = self.locate(begin, end)
+        first = place if entry is not None and begin == entry[1] else self.locate(begin, end)
         if first is None:
             return None
         for place in self.places(first.position, end):

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from barnabas.broker.log.checkpoints import (
     CLEAN_SHUTDOWN_FILE,
+    CLEANER_FILE,
     LEADER_EPOCH_FILE,
     LOG_START_FILE,
     RECOVERY_POINT_FILE,
@@ -18,7 +19,7 @@ from barnabas.broker.log.checkpoints import (
     OffsetMap,
 )
 from barnabas.broker.log.files import FileSystem
-from barnabas.broker.log.inspection.targets import CLEANER_FILE, OFFSET_CHECKPOINTS, Partition
+from barnabas.broker.log.inspection.targets import OFFSET_CHECKPOINTS, Partition
 
 _LARGEST_CHECKPOINT = 64 * 1024 * 1024
 

@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass, field
 
 from barnabas.broker.log.checkpoints import (
+    CLEANER_FILE,
     LEADER_EPOCH_FILE,
     LOG_START_FILE,
     META_PROPERTIES_FILE,
@@ -21,7 +22,6 @@ from barnabas.broker.log.files import FileSystem
 from barnabas.broker.log.segment import LOG_SUFFIX
 from barnabas.errors import BarnabasError
 
-CLEANER_FILE = "cleaner-offset-checkpoint"
 OFFSET_CHECKPOINTS = (RECOVERY_POINT_FILE, LOG_START_FILE, REPLICATION_FILE, CLEANER_FILE)
 _SEGMENT_FILE = re.compile(r"(?P<base>\d{20})\.(log|index|timeindex|txnindex|snapshot)\Z")
 _PARTITION_NAME = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>\d{1,10})\Z")
