@@ -34,7 +34,7 @@ GIB = 1 << 30
 CHUNK = MIB
 BATCH = 16 * 1024
 BATCHES_PER_MIB = MIB // BATCH
-WARM_UP_MIB = 8
+SLICES = 16
 PARTITIONS = 1000
 LOOK_UPS = 200
 SEEDS_APART = 7919  # a prime, so that look-ups jump about
@@ -70,8 +70,9 @@ def varint(value: int) -> bytes:
 
 
 def make_batch(size: int, timestamp: int) -> bytes:
-    """A batch of `size` bytes (or very few less) with one record, as a producer without idempotence sends it."""
-    value = bytes(max(0, size - HEADER_SIZE - 8 - 2 * (2 if size > 140 else 1)))
+    """A batch of `size` bytes with one record, as a producer without idempotence sends it."""
+    room = size - HEADER_SIZE - 5  # attributes, both deltas, no key, no headers
+    value = bytes(room - 2 * len(varint(room)))
     body = b"\x00\x00\x00\x01" + varint(len(value)) + value + b"\x00"
     records = varint(len(body)) + body
     fields = (0, 0, timestamp, timestamp, -1, -1, -1, 1)
@@ -107,27 +108,54 @@ def fill(log: PartitionLog, batch_bytes: int, total: int, distinct_times: bool =
 
 
 def append(session: LogSession) -> None:
-    """Ours: 64 appends, each with its check and its own write, then the wait for the disk. Bare: the same bytes, gathered into one
-    writev per fdatasync, with as many fdatasyncs as our flusher needed."""
-    total = session.count(256, 16)
+    """Ours: 64 appends, each with its check and its own write, then the wait for the disk. Bare: the same bytes with as many fdatasyncs as
+    our flusher needed, once gathered into one writev per fdatasync and once with one writev per batch. The faster of the two counts: which
+    one it is depends on the machine (one large write took six times as long as 64 small ones on a virtual machine, and half as long at
+    other times). The time of an fdatasync drifts as much, so the three take turns in slices, in another order each time.
+    """
+    total = session.count(SLICES * 16, SLICES)
     for name, asks in (("append-1", 1), ("append-64", BATCHES_PER_MIB)):
-        if name not in session.wanted:
-            continue
-        session.step(name)
-        with open_log(session.directory / name, threads=True) as (manager, log):
-            _append_durably(log, WARM_UP_MIB, asks)
+        if name in session.wanted:
+            session.step(name)
+            ours, *bare = _take_turns(session.directory / name, total // SLICES, asks)
+            session.record(name, total * MIB / ours / MEGABYTE, total * MIB / min(bare) / MEGABYTE)
+
+
+def _take_turns(path: Path, mebibytes: int, asks: int) -> list[float]:
+    """Seconds of all slices: ours, one writev per flush, one writev per batch."""
+    seconds = [0.0, 0.0, 0.0]
+    groups = 1
+    with (
+        open_log(path, threads=True) as (manager, log),
+        _bare_file(path / "one") as one,
+        _bare_file(path / "many") as many,
+    ):
+        for turn in range(SLICES + 1):
             before = manager.flush_stats.count
-            ours = _append_durably(log, total, asks)
-            flushes = manager.flush_stats.count - before
-        bare = _write_durably(session.directory / f"{name}.bare", total, max(1, round(flushes / total)))
-        session.step(f"{name}: {flushes / total:.1f} flushes per MiB")
-        session.record(name, total * MIB / ours / MEGABYTE, total * MIB / bare / MEGABYTE)
+            for lane in (turn % 3, (turn + 1) % 3, (turn + 2) % 3):
+                began = time.perf_counter()
+                if lane == 0:
+                    _append_durably(log, mebibytes, asks)
+                else:
+                    _write_durably((one, many)[lane - 1], mebibytes, groups, at_once=lane == 1)
+                if turn:  # the first is the warm-up
+                    seconds[lane] += time.perf_counter() - began
+            groups = max(1, round((manager.flush_stats.count - before) / mebibytes))
+    return seconds
 
 
-def _append_durably(log: PartitionLog, mebibytes: int, asks: int) -> float:
-    """Seconds for so many MiB, each acknowledged before the next begins; `asks` of its 64 batches ask to be told."""
+@contextmanager
+def _bare_file(path: Path) -> Iterator[int]:
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _append_durably(log: PartitionLog, mebibytes: int, asks: int) -> None:
+    """So many MiB, each acknowledged before the next begins; `asks` of its 64 batches ask to be told."""
     batch = memoryview(make_batch(BATCH, START_MS))
-    began = time.perf_counter()
     for _ in range(mebibytes):
         durable = threading.Semaphore(0)
         for number in range(BATCHES_PER_MIB):
@@ -137,28 +165,17 @@ def _append_durably(log: PartitionLog, mebibytes: int, asks: int) -> float:
         for _ in range(asks):
             if not durable.acquire(timeout=WAIT_SECONDS):
                 raise WorkFailed(f"a flush took more than {WAIT_SECONDS:.0f} s")
-    return time.perf_counter() - began
 
 
-def _write_durably(path: Path, mebibytes: int, groups: int) -> float:
-    """Seconds to write the same bytes: per MiB `groups` times one writev and one fdatasync."""
+def _write_durably(fd: int, mebibytes: int, groups: int, at_once: bool) -> None:
+    """The same bytes: per MiB `groups` times an fdatasync after its batches were written, in one writev or one by one."""
     batch = make_batch(BATCH, START_MS)
     sizes = [BATCHES_PER_MIB // groups + (number < BATCHES_PER_MIB % groups) for number in range(groups)]
-    fd = os.open(path, os.O_RDWR | os.O_CREAT)
-    try:
-        _write_groups(fd, WARM_UP_MIB, sizes, batch)
-        began = time.perf_counter()
-        _write_groups(fd, mebibytes, sizes, batch)
-        return time.perf_counter() - began
-    finally:
-        os.close(fd)
-
-
-def _write_groups(fd: int, mebibytes: int, sizes: Sequence[int], batch: bytes) -> None:
     for _ in range(mebibytes):
         for count in sizes:
-            if os.writev(fd, [batch] * count) != count * len(batch):
-                raise WorkFailed("a short write")
+            for pieces in [[batch] * count] if at_once else [[batch]] * count:
+                if os.writev(fd, pieces) != len(pieces) * len(batch):
+                    raise WorkFailed("a short write")
             os.fdatasync(fd)
 
 

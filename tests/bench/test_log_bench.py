@@ -31,7 +31,7 @@ def test_the_batches_are_valid_and_of_the_size_that_the_row_says(size: int) -> N
     header = parse_header(batch)
     assert check_crc(batch, header)
     assert list(record_times(batch, header)) == [(START_MS, 0)]
-    assert size - 2 <= len(batch) <= size + 2
+    assert len(batch) == size
 
 
 def test_the_bare_server_serves_every_byte_of_a_segment(tmp_path: Path) -> None:
