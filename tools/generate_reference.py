@@ -18,6 +18,7 @@ from barnabas.client.config import COMMON_ROWS
 from barnabas.config import ConfigDef, ConfigKey, to_text
 from barnabas.consumer.config import CONSUMER_ROWS
 from barnabas.errors import ErrorCode
+from barnabas.producer.config import OBJECT_ROWS, PRODUCER_ROWS
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "docs" / "reference"
@@ -142,13 +143,20 @@ def client_config_page() -> str:
     ]
     return (
         "# Settings of the clients\n\n"
-        + NOTE.format(source="src/barnabas/client/config.py, src/barnabas/consumer/config.py")
+        + NOTE.format(
+            source="src/barnabas/client/config.py, src/barnabas/producer/config.py, src/barnabas/consumer/config.py"
+        )
         + "\nNames are Kafka's; keys of our own begin with `barnabas.`. Unknown keys are warned about, with the nearest known name.\n"
         + "".join(tables)
     )
 
 
-CLIENT_SETTINGS = {"All clients": COMMON_ROWS, "Consumer": CONSUMER_ROWS, "Admin": ADMIN_ROWS}
+CLIENT_SETTINGS = {
+    "All clients": COMMON_ROWS,
+    "Producer": (*PRODUCER_ROWS, *OBJECT_ROWS),
+    "Consumer": CONSUMER_ROWS,
+    "Admin": ADMIN_ROWS,
+}
 
 PAGES: dict[str, Callable[[], str]] = {
     "broker-config.md": broker_config_page,

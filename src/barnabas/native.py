@@ -59,15 +59,30 @@ MODULES = (
 """What is compiled. A class whose base is here must be here too: interpreted classes cannot inherit from compiled ones."""
 
 KERNEL = (
+    "barnabas.records.kernel.builder",
     "barnabas.records.kernel.checksum",
-    "barnabas.records.kernel.fetched",
     "barnabas.records.kernel.compaction",
+    "barnabas.records.kernel.fetched",
     "barnabas.records.kernel.record_layout",
     "barnabas.records.kernel.scan",
+    "barnabas.records.kernel.send_path",
+    "barnabas.records.kernel.turns",
 )
 """The record kernel. Independent of the request path: it takes and gives plain objects only."""
 
-_KERNEL_INCLUDES = ("checksum.pxd", "crc32c.h", "crc32c.pxd", "siphash.pxd", "wire.pxd")
+_KERNEL_INCLUDES = (
+    "builder.pxd",
+    "builder_memory.pxd",
+    "checksum.pxd",
+    "crc32c.h",
+    "crc32c.pxd",
+    "fetched.pxd",
+    "send_path.pxd",
+    "siphash.pxd",
+    "turn_lock.pxd",
+    "turns.pxd",
+    "wire.pxd",
+)
 """What the kernel's modules are compiled from beside their own sources."""
 
 SWITCH = "BARNABAS_NATIVE"

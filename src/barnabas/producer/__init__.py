@@ -1,0 +1,28 @@
+"""The sending side: `Producer`, and the parts that a record passes on its way to a broker (spec/producer-path.md).
+
+send_path (records/kernel)   one record into the open batch of its partition
+accumulator.py, topic_queues.py, batch.py, buffer_pool.py, partitioner.py
+sender.py, produce_answers.py, transaction_manager.py   the I/O thread
+"""
+
+from barnabas.producer.errors import (
+    BufferExhausted,
+    DeliveryTimeout,
+    ForkedProducer,
+    ProducerClosed,
+    RecordTooLarge,
+    SerializationError,
+)
+from barnabas.producer.producer import Producer, RecordFuture, RecordMetadata
+
+__all__ = [
+    "BufferExhausted",
+    "DeliveryTimeout",
+    "ForkedProducer",
+    "Producer",
+    "ProducerClosed",
+    "RecordFuture",
+    "RecordMetadata",
+    "RecordTooLarge",
+    "SerializationError",
+]

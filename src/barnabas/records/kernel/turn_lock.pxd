@@ -1,0 +1,22 @@
+# What turns.py does below Python: waiting for a descriptor and for a lock, without the GIL.
+
+from cpython.pythread cimport PyThread_type_lock
+
+cdef extern from * nogil:
+    """
+    #include "pythread.h"
+    #if defined(_WIN32)
+    static int barnabas_wait_readable(int fd, int timeout_ms) { return -1; }
+    #else
+    #include <poll.h>
+    static int barnabas_wait_readable(int fd, int timeout_ms) {
+        struct pollfd waiting = {fd, POLLIN, 0};
+        return poll(&waiting, 1, timeout_ms);
+    }
+    #endif
+    static int barnabas_lock_within(PyThread_type_lock lock, long long microseconds) {
+        return PyThread_acquire_lock_timed(lock, microseconds, 0) == PY_LOCK_ACQUIRED;
+    }
+    """
+    int wait_readable "barnabas_wait_readable" (int fd, int timeout_ms)
+    int lock_within "barnabas_lock_within" (PyThread_type_lock lock, long long microseconds)
