@@ -37,6 +37,8 @@ class Rule:
     short: int = 0
     delay: tuple[float, float] = (0.0, 0.0)
     """Seconds, between the two."""
+    plain: bool = False
+    """A sync fails before it has begun (there is no descriptor for the directory), not in the middle."""
 
     def matches(self, call: str, path: str) -> bool:
         return call in self.calls and fnmatch(path, self.path)
@@ -63,7 +65,7 @@ class FaultyDisk(FileSystem):
             if rule.matches(call, path):
                 time.sleep(random.uniform(*rule.delay))
                 if rule.error and not rule.short:
-                    kind = SyncFailed if call in SYNCS else OSError
+                    kind = SyncFailed if call in SYNCS and not rule.plain else OSError
                     number = getattr(errno, rule.error)
                     raise kind(number, os.strerror(number), path)
                 return rule

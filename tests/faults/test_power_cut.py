@@ -96,6 +96,7 @@ def _start_and_check(picture: Path, truth: Truth, durable: bool) -> int:
         storage.kill()
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("durable", [True, False], ids=["sync", "async"])
 def test_a_power_cut_at_any_moment_keeps_what_was_promised(
     tmp_path: Path, report: Report, full: bool, durable: bool

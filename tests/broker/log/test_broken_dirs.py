@@ -93,7 +93,6 @@ def test_a_full_disk_keeps_the_old_checkpoints_and_refuses_to_delete_records_dur
         disk.rules = ()
         assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == before
         assert store.log.delete_records_before(2) == 2
-        store.manager._dirs[0].write_checkpoints()
         assert store.crash().log_start_offset == 2
 
 
@@ -121,6 +120,22 @@ def test_half_a_partition_is_not_left_behind(tmp_path: Path) -> None:
             disk.rules = ()
             assert not [path.name for path in tmp_path.iterdir() if path.name.startswith("new")]
         assert store.manager.create("new", 0, uuid.uuid4()).append(batch(1)).base_offset == 0
+
+
+def test_without_descriptors_a_flush_waits_and_the_directory_stays(tmp_path: Path) -> None:
+    disk = FaultyDisk()
+    with Store(tmp_path, disk, **ROLLING) as store:
+        told: list[ErrorCode] = []
+        for _ in range(5):
+            store.log.on_durable(store.log.append(batch(1)).last_offset + 1, told.append)
+        disk.rules = [Rule(("open", "open_read_only", "create", "sync_directory"), error="EMFILE", plain=True)]
+        store.manager.flusher.flush_now()
+        assert told == []
+        assert not store.manager.describe_dirs()[0].offline
+        disk.rules = ()
+        store.clock.advance(1)
+        store.manager.flusher.flush_now()
+        assert told == [ErrorCode.NONE] * 5
 
 
 # A broken disk.

@@ -8,7 +8,6 @@ Lock: `_threads_lock` for start, stop and reconfiguration; `_lock` guards what i
 
 from __future__ import annotations
 
-import errno
 import logging
 import threading
 from collections.abc import Callable, Iterable
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING
 from barnabas.broker.log.cleanable import DirtyLog, look_at
 from barnabas.broker.log.compaction import CleaningAborted, CleaningLimits, CleaningStats, Compaction
 from barnabas.broker.log.config import MAX_LONG, CleanerSettings
-from barnabas.broker.log.files import FileSystem, disk_is_full
+from barnabas.broker.log.files import FileSystem, may_pass
 from barnabas.broker.log.pacing import Pacer, Throttle
 from barnabas.clock import Clock
 from barnabas.threads import FatalHandler, ServerThread
@@ -30,7 +29,6 @@ log = logging.getLogger(__name__)
 
 _NS_PER_MS = 1_000_000
 _STOP_SECONDS = 30.0
-_NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 
 
 class CleanerFigures:
@@ -213,7 +211,7 @@ class LogCleaner:
     def _disk_failed(self, target: PartitionLog, error: OSError) -> None:
         if not target.available:
             return  # deleted meanwhile: its files are gone
-        if disk_is_full(error) or error.errno in _NO_DESCRIPTORS:
+        if may_pass(error):
             log.warning("%s cannot be cleaned now: %s", target.name, error)
             with self._lock:
                 self._set_aside[target] = self._clock.monotonic_ns() + self.settings.backoff_ms * _NS_PER_MS

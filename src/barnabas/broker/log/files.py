@@ -14,16 +14,16 @@ from collections.abc import Sequence
 
 from barnabas.records.batch import Buffer
 
-_FULL = (errno.ENOSPC, errno.EDQUOT)
+_PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
 
 
 class SyncFailed(OSError):
     """A flush to the disk failed, for whatever reason: what was written since the one before may be lost, and no second flush says so."""
 
 
-def disk_is_full(error: OSError) -> bool:
-    """Whether a write found no room, which may change; every other failure, and every failed flush, means that the disk is broken."""
-    return error.errno in _FULL and not isinstance(error, SyncFailed)
+def may_pass(error: OSError) -> bool:
+    """Whether there was no room or no descriptor, which may change; every other failure, and every failed flush, means a broken disk."""
+    return error.errno in _PASSING and not isinstance(error, SyncFailed)
 
 
 class OpenFile:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from barnabas.broker.log import checkpoints
-from barnabas.broker.log.files import FileSystem, OpenFile, disk_is_full
+from barnabas.broker.log.files import FileSystem, OpenFile, may_pass
 from barnabas.broker.log.flusher import Flusher, FlushStats
 from barnabas.broker.log.results import LogDirDescription, LogDirLocked, LogDirNotWritable
 from barnabas.broker.log.segment import Segment
@@ -51,6 +51,8 @@ class LogDir:
         self.clean = True
         """Whether a stop may say that nothing needs recovery."""
         self.names_changed = True
+        self.stale_starts = False
+        """Whether some log has a start that could not be noted."""
         self.has_new_logs = False
         """Whether the checkpoints do not know some log yet; the housekeeper mends that soon."""
         self._warn_at_ns = 0
@@ -157,7 +159,18 @@ class LogDir:
         return self._write(checkpoints.RECOVERY_POINT_FILE, lambda each: each.durable_offset)
 
     def write_start_offsets(self) -> bool:
-        return self._write(checkpoints.LOG_START_FILE, lambda each: each.start_to_persist)
+        self.stale_starts = not self._write(checkpoints.LOG_START_FILE, lambda each: each.start_to_persist)
+        return not self.stale_starts
+
+    def note_start(self, sync_names: Callable[[], None]) -> bool:
+        """A log has a new start: first what it is the start of, else a power cut could leave it to a log that is made anew."""
+        self.stale_starts = True
+        try:
+            sync_names()
+        except OSError as error:
+            self.note_error(error)
+            return False
+        return self.write_start_offsets()
 
     def clean_offset(self, log_: PartitionLog) -> int | None:
         """Everything below was compacted before."""
@@ -204,7 +217,7 @@ class LogDir:
             path = os.path.join(directory, checkpoints.LEADER_EPOCH_FILE)
             self.files.replace_file(path, checkpoints.encode_epochs(list(epochs.entries)))
         except OSError as error:
-            if not disk_is_full(error):
+            if not may_pass(error):
                 raise
             epochs.changed = True
             self.note_error(error)
@@ -217,7 +230,11 @@ class LogDir:
         with self._names_lock:  # who finds it done knows that it is done, not only begun
             if self.names_changed:
                 self.names_changed = False
-                self.files.sync_directory(self.path)
+                try:
+                    self.files.sync_directory(self.path)
+                except OSError:
+                    self.names_changed = True
+                    raise
 
     # Failure.
 
@@ -226,12 +243,12 @@ class LogDir:
         return self.failure is not None
 
     def note_error(self, error: OSError) -> None:
-        """A call failed and was undone. A full disk is waited out, with a line in the log once a second; else the directory fails."""
-        if not disk_is_full(error):
+        """A call failed and was undone. What may pass is waited out, with a line in the log once a second; else the directory fails."""
+        if not may_pass(error):
             self.fail(error)
         elif not self.offline and self.clock.monotonic_ns() >= self._warn_at_ns:
             self._warn_at_ns = self.clock.monotonic_ns() + _NS_BETWEEN_WARNINGS
-            log.error("log directory %s is full, writing is refused until there is room: %s", self.path, error)
+            log.error("log directory %s cannot be written until that passes: %s", self.path, error)
 
     def exclude(self, error: OSError) -> None:
         """The directory cannot be used from the start; who starts the logs says so, because he knows whether another one can."""

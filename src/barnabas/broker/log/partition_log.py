@@ -466,7 +466,7 @@ class PartitionLog:
             self._dir.flusher.request(self)
 
     def flush(self) -> None:
-        """Bring everything that is written now to the disk; a failure takes the log directory offline, for ever."""
+        """Bring everything that is written now to the disk; a failed sync takes the log directory offline, for ever."""
         with self._maintenance:
             if self._refusal is not None or self._dir.offline:
                 return
@@ -478,7 +478,7 @@ class PartitionLog:
             try:
                 self._sync(active, complete)
             except OSError as error:
-                self._dir.fail(error)
+                self._dir.note_error(error)
                 return
             self.last_flush_ns = self._dir.clock.monotonic_ns()
         self._waiters.complete(end)
@@ -497,7 +497,11 @@ class PartitionLog:
         """Everything by which a start finds this log and knows it as this topic's; under `_maintenance`."""
         with self._lock:
             changed, self._names_changed = self._names_changed, False
-        self._dir.sync_names(self.directory if changed else None)
+        try:
+            self._dir.sync_names(self.directory if changed else None)
+        except OSError:
+            self._names_changed = True
+            raise
 
     # The start of the log.
 
@@ -522,8 +526,9 @@ class PartitionLog:
         with self._maintenance:
             if self._refusal is not None:
                 return False
-            if wanted > self._start:
-                noted = self._note_start(wanted)
+            if wanted > self._start or self._dir.stale_starts:
+                self.start_to_persist = max(self.start_to_persist, wanted)
+                noted = self._dir.note_start(self._sync_names)
                 if self._dir.offline:
                     return False
             with self._lock:
@@ -534,15 +539,6 @@ class PartitionLog:
             log.info("%s: %d segments below offset %d go", self.name, len(doomed), self._start)
             self._dir.discard(self, doomed)
         return noted
-
-    def _note_start(self, wanted: int) -> bool:
-        """First what it is the start of, else a power cut could leave it to a log that is made anew."""
-        self.start_to_persist = wanted
-        try:
-            self._sync_names()
-        except OSError as error:
-            self._dir.fail(error)
-        return self._dir.write_start_offsets()
 
     def roll_when(self, demanded: Callable[[int, Segment], bool]) -> None:
         """Complete the active segment, if it has anything and `demanded(end of the log, segment)`."""
