@@ -17,6 +17,7 @@ from tests.faults.faulty_disk import SYNCS, Rule
 from tests.history import Workload, WorkloadPlan
 
 P99_MS = 200.0
+PACE_SECONDS = 0.005
 MORE_MEMORY = 64 << 20
 """What clients may have in flight (a request per connection) and the history of metrics are far below this."""
 
@@ -42,15 +43,23 @@ class Asker:
     def _run(self) -> None:
         questions = (wire.api_versions(), wire.request(wire.METADATA, 1, b"\xff\xff\xff\xff"))
         with wire.connect(self._port, timeout=50) as sock:
-            while not self._stop.wait(0.005):
+            while not self._stop.wait(PACE_SECONDS):
                 for question in questions:
                     began = time.perf_counter()
                     self.unanswered += not wire.ask(sock, question)
                     self.seconds.append(time.perf_counter() - began)
 
     def p99_ms(self) -> float:
-        ordered = sorted(self.seconds)
-        return ordered[int(len(ordered) * 0.99)] * 1000
+        """As if it had asked all the time: while one answer is awaited, others would have waited too, each a little less."""
+        waited = [
+            seconds - PACE_SECONDS * number
+            for seconds in self.seconds
+            for number in range(1 + int(seconds / PACE_SECONDS))
+        ]
+        return sorted(waited)[int(len(waited) * 0.99)] * 1000
+
+    def longest_ms(self) -> float:
+        return max(self.seconds) * 1000
 
 
 @pytest.mark.serial
@@ -87,4 +96,5 @@ def test_row_10_a_slow_disk(mode: str, full: bool, report: Report, tmp_path: Pat
     assert asker.p99_ms() <= P99_MS
     assert more <= MORE_MEMORY
     figures = f"p99 of {len(asker.seconds)} ApiVersions and Metadata {asker.p99_ms():.1f} ms (at most 200)"
+    figures += f", the longest {asker.longest_ms():.0f} ms"
     report(10, f"{mode}: {figures}, {more / 2**20:+.1f} MiB, {found.figures()}")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from barnabas.broker.catalog import NewTopic
 from barnabas.broker.log.config import LogConfig, LogManagerSettings
 from barnabas.broker.log.files import FileSystem
 from barnabas.broker.log.manager import LogManager, PartitionSpec
@@ -16,6 +17,7 @@ from barnabas.clock import ManualClock
 from barnabas.errors import ErrorCode, KafkaError
 from tests.broker.log.stores import TOPIC_ID, Store, read_all
 from tests.faults.faulty_disk import BROKEN, FULL, READ_ONLY, FaultyDisk, Rule
+from tests.faults.storage import Storage
 from tests.records.batches import batch, sequenced
 
 SPEC = PartitionSpec(TOPIC_ID, LogConfig())
@@ -285,3 +287,27 @@ def test_with_no_usable_directory_nothing_starts(filled: Path) -> None:
     assert str(filled / "b") in str(caught.value)
     disk.rules = ()
     started(filled, disk).shutdown()  # no lock was left behind
+
+
+def test_a_topic_that_is_deleted_while_a_directory_is_away_does_not_come_back_with_it(tmp_path: Path) -> None:
+    storage = Storage(tmp_path, FileSystem())
+    storage.topics.create([NewTopic("gone", 4), NewTopic("kept", 4)])
+    storage.stop()
+    disk = FaultyDisk(Rule(READ_ONLY.calls, f"{tmp_path}/b*", "EROFS"))
+    for _ in range(2):  # the second start must not forget it either
+        storage = Storage(tmp_path, disk)
+        storage.topics.delete(["gone"])
+        storage.stop()
+    storage = Storage(tmp_path, disk)
+    storage.topics.create([NewTopic("gone", 1)])
+    new = storage.catalog.snapshot.topics["gone"].topic_id
+    storage.stop()
+    for _ in range(2):
+        storage = Storage(tmp_path, FileSystem())
+        assert storage.catalog.snapshot.topics.keys() == {"gone", "kept"}
+        assert storage.catalog.snapshot.topics["gone"].topic_id == new
+        assert storage.catalog.snapshot.topics["gone"].partition_count == 1
+        assert all(storage.log("kept", number).available for number in range(4))
+        storage.logs.housekeeper.run_due()
+        storage.stop()
+    assert len(list(tmp_path.glob("b/gone-*"))) == 0
