@@ -37,7 +37,6 @@ MODULES = (
     "barnabas.broker.network.request",
     "barnabas.broker.network.request_channel",
     "barnabas.broker.network.stand_in",
-    "barnabas.broker.network.throttling",
     "barnabas.broker.network.time_share",
     "barnabas.broker.purgatory.delayed",
     "barnabas.broker.purgatory.timing_wheel",

@@ -90,7 +90,7 @@ class BrokerServer:
         self._timer = Timer(self.clock)
         listeners = parse_listeners(self.config)
         sockets = self._socket_server = SocketServer(
-            self.config, listeners, TABLE, clock=self.clock, schedule=self._timer.schedule, on_fatal=self.on_fatal
+            self.config, listeners, TABLE, self._timer.schedule, clock=self.clock, on_fatal=self.on_fatal
         )
         # A port that is taken is found before recovery begins, which may take long.
         self._on_close("socket server", sockets.shutdown)

@@ -19,6 +19,7 @@ from tests import wire
 from tests.broker.network.toy_broker import (
     client_of,
     metadata,
+    never,
     port_of,
     produce_response,
     serving,
@@ -101,7 +102,7 @@ def test_the_session_knows_address_listener_and_principal() -> None:
 
 def test_a_port_is_open_only_after_start() -> None:
     config = toy_config()
-    server = SocketServer(config, parse_listeners(config), toy_apis())
+    server = SocketServer(config, parse_listeners(config), toy_apis(), never)
     [(host, port)] = server.bind().values()
     try:
         with pytest.raises(ConnectionRefusedError):
@@ -115,7 +116,7 @@ def test_a_port_is_open_only_after_start() -> None:
 
 def test_shutdown_without_start_closes_the_sockets_and_start_after_it_is_refused() -> None:
     config = toy_config()
-    server = SocketServer(config, parse_listeners(config), toy_apis())
+    server = SocketServer(config, parse_listeners(config), toy_apis(), never)
     server.bind()
     assert server.shutdown()
     assert server.shutdown()
@@ -130,7 +131,7 @@ def test_a_taken_port_fails_the_start_with_a_clear_error_and_leaves_nothing_behi
             listeners=f"A://127.0.0.1:0,B://127.0.0.1:{port}",
             **{"listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT"},
         )
-        server = SocketServer(config, parse_listeners(config), toy_apis())
+        server = SocketServer(config, parse_listeners(config), toy_apis(), never)
         with pytest.raises(BindFailed, match=f"listeners = 'B://127.0.0.1:{port}': the port is in use"):
             server.start(None)
 
@@ -138,7 +139,7 @@ def test_a_taken_port_fails_the_start_with_a_clear_error_and_leaves_nothing_behi
 def test_a_thread_that_fails_to_start_fails_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """RP-1: reported to the caller, never silent, and nothing is left running."""
     config = toy_config()
-    server = SocketServer(config, parse_listeners(config), toy_apis())
+    server = SocketServer(config, parse_listeners(config), toy_apis(), never)
 
     def fail() -> None:
         raise RuntimeError("injected")
@@ -499,7 +500,11 @@ def test_a_thread_that_meets_a_fatal_error_tells_the_broker(which: str) -> None:
     told: list[str] = []
     config = toy_config()
     server = SocketServer(
-        config, parse_listeners(config), toy_apis(), on_fatal=lambda name, error: told.append(f"{name}: {error!r}")
+        config,
+        parse_listeners(config),
+        toy_apis(),
+        never,
+        on_fatal=lambda name, error: told.append(f"{name}: {error!r}"),
     )
     try:
         server.start(None)

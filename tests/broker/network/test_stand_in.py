@@ -12,7 +12,7 @@ from barnabas.broker.listeners import parse_listeners
 from barnabas.broker.network.socket_server import SocketServer
 from barnabas.broker.settings import broker_config
 from tests import wire
-from tests.broker.network.toy_broker import client_of, metadata, toy_apis
+from tests.broker.network.toy_broker import client_of, metadata, never, toy_apis
 from tests.waiting import wait_until
 
 
@@ -56,7 +56,7 @@ def disk() -> Disk:
 @pytest.fixture
 def server(disk: Disk) -> Iterator[SocketServer]:
     config = broker_config({"listeners": "PLAINTEXT://127.0.0.1:0", "barnabas.request.inline": "true"})
-    server = SocketServer(config, parse_listeners(config), toy_apis())
+    server = SocketServer(config, parse_listeners(config), toy_apis(), never)
     server.group_commit = disk
     server.start(None)
     try:

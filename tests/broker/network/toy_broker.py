@@ -15,6 +15,7 @@ from barnabas.broker.network.processor import Processor
 from barnabas.broker.network.request import ConnectionContext, Request
 from barnabas.broker.network.request_channel import RequestChannel
 from barnabas.broker.network.socket_server import SocketServer
+from barnabas.broker.purgatory.timing_wheel import Timer, TimerThread
 from barnabas.broker.request_metrics import RequestMetrics
 from barnabas.broker.settings import broker_config
 from barnabas.clock import Clock, ManualClock, SystemClock
@@ -113,13 +114,21 @@ def serving(
 ) -> Iterator[SocketServer]:
     """A started socket server. Settings are written with underscores for dots."""
     config = config or toy_config(**settings)
-    server = SocketServer(config, parse_listeners(config), apis or toy_apis())
+    timer = TimerThread(Timer(SystemClock()), 1)
+    timer.start()
+    server = SocketServer(config, parse_listeners(config), apis or toy_apis(), timer.timer.schedule)
     try:
         server.bind()
         server.start(None)
         yield server
     finally:
         server.shutdown(10)
+        timer.shutdown(10)
+
+
+def never(delay_ms: int, callback: Callable[[], None]) -> None:
+    """The schedule of a server that throttles nobody."""
+    raise AssertionError(f"{callback} was to run after {delay_ms} ms")
 
 
 def port_of(server: SocketServer, listener: str = "PLAINTEXT") -> int:

@@ -26,7 +26,6 @@ from barnabas.broker.network.processor import Processor
 from barnabas.broker.network.request_channel import RequestChannel, Schedule
 from barnabas.broker.network.shared_core import SharedCore
 from barnabas.broker.network.stand_in import GroupCommit, StandIn
-from barnabas.broker.network.throttling import ThrottledChannelReaper
 from barnabas.broker.request_metrics import RequestMetrics
 from barnabas.broker.settings import gil_enabled, inline_requests
 from barnabas.clock import Clock, SystemClock
@@ -53,9 +52,9 @@ class SocketServer:
         config: Config,
         listeners: Iterable[Listener],
         apis: Mapping[int, ApiRow],
+        schedule: Schedule,
         *,
         clock: Clock | None = None,
-        schedule: Schedule | None = None,
         on_fatal: FatalHandler | None = None,
     ) -> None:
         self._config = config
@@ -69,8 +68,7 @@ class SocketServer:
         """Called during shutdown, after the last handler ended: whoever still holds a request answers it now."""
         self.group_commit: GroupCommit | None = None
         """Set before the start: what processors that run requests themselves do between two turns."""
-        self._reaper = ThrottledChannelReaper(self._clock, on_fatal) if schedule is None else None
-        self._schedule = schedule or self._throttle_end
+        self._schedule = schedule
         self.quotas = ConnectionQuotas(config, self._clock)
         self.request_metrics = RequestMetrics(config["barnabas.request.log.threshold.ms"])
         self.memory_pool = _memory_pool(config["queued.max.request.bytes"])
@@ -83,10 +81,6 @@ class SocketServer:
             if listener.name == control:
                 self.control_plane = self._new_plane(CONTROL, CONTROL_QUEUE, apis)
             self._add_acceptor(listener)
-
-    def _throttle_end(self, delay_ms: int, callback: Any) -> None:
-        assert self._reaper is not None
-        self._reaper.schedule(delay_ms, callback)
 
     def _new_plane(self, name: str, limit: int, apis: Mapping[int, ApiRow]) -> Plane:
         config = self._config
@@ -165,8 +159,6 @@ class SocketServer:
             self._follow_config()
 
     def _start(self, services: Any) -> None:
-        if self._reaper is not None:
-            self._reaper.start()
         for plane in self.planes:
             plane.services = services
             pool = RequestHandlerPool(plane)
@@ -267,8 +259,6 @@ class SocketServer:
             processor.stop_reading()
         ended = [pool.shutdown(timeout) for pool in self.pools.values()]
         self.on_drained()
-        if self._reaper is not None:
-            self._reaper.shutdown()
         for plane in self.planes:
             plane.request_channel.close()
         for acceptor in self.acceptors.values():
