@@ -14,6 +14,7 @@ from barnabas.broker.log.inspection.findings import Severity
 from barnabas.broker.log.inspection.lock_owner import owner_of
 from barnabas.broker.log.inspection.targets import NotALog
 from barnabas.broker.log.results import AppendOrigin
+from tests.broker.log.compacted import CompactedStore, keyed, records
 from tests.broker.log.inspection.logs import (
     SMALL,
     ReadOnlyFiles,
@@ -263,6 +264,30 @@ def test_the_transaction_index_must_have_what_the_markers_say(transactions: Path
         file.unlink()
         assert damage(verify(transactions)) == [("txnindex", file.name)]
         file.write_bytes(whole)
+
+
+def test_a_compacted_log_is_clean_with_its_gaps_its_thinned_out_batches_and_its_aborted_transactions(
+    tmp_path: Path,
+) -> None:
+    with CompactedStore(tmp_path / "data") as store:
+        for turn in range(3):
+            for number in range(20):
+                key = b"k%d" % (number % 4)
+                store.put((key, b"x" * 30), (b"once %d" % (turn * 20 + number), None), codec=number % 5)
+                producer = {"producer_epoch": 0, "base_sequence": turn * 20 + number}
+                store.put((key, b"y"), producer_id=9, **producer)
+                open_one = keyed([(key, b"z")], producer_id=5, attributes=0x10, **producer)
+                store.log.append(open_one, origin=AppendOrigin.COORDINATOR)
+                store.log.append(end_marker(5, commit=number % 2 == 0), origin=AppendOrigin.COORDINATOR)
+            if turn == 1:
+                store.log.expire_producers(0)
+            store.clean_all()
+            store.clock.advance(100_000)
+        assert store.log.log_end_offset > len(records(store.log)), "nothing was compacted"
+    report = verify(tmp_path / "data")
+    assert report.clean, report.partitions[0].findings
+    flip(max(segments(tmp_path / "data"), key=lambda file: file.stat().st_size), 40 * 8)
+    assert not verify(tmp_path / "data").clean
 
 
 def test_one_segment_alone_can_be_verified(log: Path) -> None:

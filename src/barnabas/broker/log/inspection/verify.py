@@ -358,7 +358,9 @@ class PartitionCheck:
         states = usable_snapshot(self._files, path, self._partition.name)
         if states is None:
             return  # reported by _check_names
-        if self._tainted:
+        if (
+            self._tainted or offset <= self._known.cleaned
+        ):  # compaction removes batches of producers that are forgotten since
             self.replay.begin_with(states, offset)
             self._tainted = False
             return
