@@ -14,6 +14,7 @@ from barnabas.broker.log.inspection.findings import Severity
 from barnabas.broker.log.inspection.lock_owner import owner_of
 from barnabas.broker.log.inspection.targets import NotALog
 from barnabas.broker.log.results import AppendOrigin
+from bench.log_workloads import open_log
 from tests.broker.log.compacted import CompactedStore, keyed, records
 from tests.broker.log.inspection.logs import (
     SMALL,
@@ -153,12 +154,36 @@ def test_records_that_cannot_be_read_are_found_though_the_checksum_is_right(tmp_
 def test_a_torn_tail_is_named_as_such(log: Path) -> None:
     segment = segments(log)[-1]
     last = spots(segment)[-1]
-    for size in (last.position + last.size - 1, last.position + 60, last.position + 1):
+    for size in (last.position + last.size - 1, last.position + 60, last.position + 9):
         with segment.open("r+b") as stream:
             stream.truncate(size)
         codes = damage(verify(log))
         assert ("torn", segment.name) in codes
         assert ("checkpoint", RECOVERY_POINT_FILE) in codes  # what was flushed is gone, and that is said too
+
+
+def test_zeros_that_the_broker_writes_ahead_are_no_damage_but_only_at_the_very_end(log: Path) -> None:
+    """A broker that runs, or was killed, leaves them in the segment that it writes to."""
+    last, middle = segments(log)[-1], segments(log)[0]
+    for file in (last, middle):
+        whole = file.read_bytes()
+        file.write_bytes(whole + bytes(3_000_000))
+        (partition,) = verify(log).partitions
+        assert partition.clean == (file is last), partition.findings
+        file.write_bytes(whole + bytes(5000) + b"x")
+        assert not verify(log).clean
+        file.write_bytes(whole)
+
+
+def test_a_killed_broker_s_log_is_clean_with_the_zeros_that_it_left(tmp_path: Path) -> None:
+    with open_log(tmp_path / "data", threads=True) as (_, running):
+        for _ in range(5):
+            running.append(batch(3, 1000))
+        shutil.copytree(tmp_path / "data", tmp_path / "killed")
+        assert verify(tmp_path / "data").clean
+    report = verify(tmp_path / "killed")
+    assert report.clean, report.partitions[0].findings
+    assert report.partitions[0].records == 15
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,8 @@ from barnabas.records.batch import (
 
 _CHUNK = 1 << 20
 _SEARCH_EFFORT = 4
+_NEAR_THE_END = 4 * _CHUNK
+"""A batch that is being written may have as many bytes of the broker's zeros behind it."""
 _MAGIC_AT = 16
 _GROWTH_SECONDS = 1.0
 _GROWTH_PAUSE = 0.02
@@ -95,6 +97,8 @@ class SegmentScan:
         self.size = files.size(self._file.fileno())
         self.end_offset = request.first_offset
         self.growing = False
+        self.written_ahead = 0
+        """Zeros at the end, which the broker writes ahead of the batches (`Segment.fill_ahead`); not part of `size`."""
         self._chunk = b""
         self._chunk_at = 0
         self._effort = _SEARCH_EFFORT * self.size + _CHUNK
@@ -112,6 +116,9 @@ class SegmentScan:
         position = 0
         while position < self.size:
             header, problem = self._look_at(position, self.end_offset)
+            if problem is not None and self._is_written_ahead(position):
+                self.written_ahead, self.size = self.size - position, position
+                return
             if problem is not None and self._request.live and self._await_writer(position):
                 header, problem = self._look_at(position, self.end_offset)
             if header is not None and problem is None:
@@ -204,9 +211,20 @@ class SegmentScan:
 
     # A file that grows while it is read.
 
+    def _is_written_ahead(self, position: int) -> bool:
+        """Whether nothing but zeros follows in the last segment, which alone is written."""
+        if self._request.next_base != UNBOUNDED:
+            return False
+        while position < self.size:
+            part = self.read(position, min(_CHUNK, self.size - position))
+            if not part or part.strip(b"\0"):
+                return False
+            position += len(part)
+        return True
+
     def _await_writer(self, position: int) -> bool:
         """At the end of the active segment a broker may be half-way through a batch: give it a moment. True: look again."""
-        if self.size - position > _CHUNK and self._header_at(position).size <= self.size - position:
+        if self.size - position > _NEAR_THE_END and self._header_at(position).size <= self.size - position:
             return False  # that is in the middle of the file
         deadline = time.monotonic() + _GROWTH_SECONDS
         while time.monotonic() < deadline:

@@ -213,6 +213,9 @@ class PartitionCheck:
             walks = self._open_walks(segment, outcome)
             self._walk(scan, outcome, walks, name)
             outcome.size, outcome.end_offset = scan.size, scan.end_offset
+            if scan.written_ahead:
+                text = f"{scan.written_ahead} zero bytes were written ahead of the batches; a stop or start of the broker cuts them"
+                self._note(Code.LIVE, name, text, Where(scan.end_offset, scan.size))
             if scan.growing:
                 self._note(
                     Code.LIVE, name, "is being written; it was read up to here", Where(scan.end_offset, scan.size)
