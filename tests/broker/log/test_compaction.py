@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -195,6 +196,27 @@ def test_time_lookups_are_right_after_a_cleaning(store: CompactedStore) -> None:
         wanted = next((record.offset for record in left if record.timestamp >= time), -1)
         assert store.log.offset_for_timestamp(time).offset == wanted
     assert store.log.offset_for_timestamp(-3).offset == 49
+
+
+def test_a_recovery_takes_no_gap_of_a_compaction_for_the_work_of_a_power_cut(store: CompactedStore) -> None:
+    """Not even a segment of which nothing is left, nor when the topic is not compacted any more."""
+    for number in range(12):
+        store.put((b"k" if number < 9 else b"last", b"%d" % number * 120))
+    store.log.update_config(replace(store.config, segment_bytes=200))
+    for number in range(4):
+        store.put((b"last", b"%d" % number * 120))
+    store.clean_with()
+    wanted = records(store.log)
+    assert any(not segment.size for segment in store.log.segments[:-1]), "a segment is empty"
+    store.config = replace(store.config, cleanup_policy=("delete",))
+    log = store.crash()
+    assert (records(log), log.log_end_offset) == (wanted, 16)
+    store.manager.shutdown()
+    (store.path / "recovery-point-offset-checkpoint").unlink()
+    (store.path / ".kafka_cleanshutdown").unlink()
+    store.config = replace(store.config, cleanup_policy=("compact",))
+    store.open()
+    assert (records(store.log), store.log.log_end_offset) == (wanted, 16)
 
 
 # Transactions.

@@ -168,7 +168,12 @@ class LogCleaner:
             if target.config.max_compaction_lag_ms < MAX_LONG:
                 oldest = now_ms - target.config.max_compaction_lag_ms
                 target.roll_when(lambda _end, active: 0 <= active.first_timestamp() < oldest)
-            return look_at(target, self._dir_of(target).clean_offset(target), now_ms)
+            directory = self._dir_of(target)
+            checkpoint = directory.clean_offset(target)
+            dirty = look_at(target, checkpoint, now_ms)
+            if checkpoint is not None and dirty.first_dirty != checkpoint:
+                directory.set_clean_offset(target, dirty.first_dirty)  # it cannot be: said once, then put right
+            return dirty
         except OSError as error:
             self._disk_failed(target, error)
         except Exception as error:

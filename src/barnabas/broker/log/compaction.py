@@ -162,7 +162,7 @@ class Compaction:
                 self._transactions.expect(self._aborted(segment.base_offset, following))
                 self._clean_segment(segment, writer)
             writer.finish(self._transactions.take_kept(), modified)
-            if not self._log.swap.replace(group, new):
+            if not self._log.swap.replace(group, new, self._end_of(group[-1])):
                 raise CleaningAborted(f"the segments of {self._log.name} have changed")
         except BaseException:
             if new.suffix == CLEANED_SUFFIX:

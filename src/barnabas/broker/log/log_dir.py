@@ -58,6 +58,7 @@ class LogDir:
         self._warn_at_ns = 0
         self._on_file: set[tuple[str, int]] = set()
         self._clean_offsets: checkpoints.OffsetMap = {}
+        self._points_on_file: checkpoints.OffsetMap = {}
         self._refused = False
         self._lock_file: OpenFile | None = None
         self._files_lock = threading.Lock()
@@ -158,6 +159,15 @@ class LogDir:
     def write_recovery_points(self) -> bool:
         return self._write(checkpoints.RECOVERY_POINT_FILE, lambda each: each.durable_offset)
 
+    def secure_up_to(self, log_: PartitionLog, offset: int) -> bool:
+        """Have the recovery point of a log on disk at or behind an offset. A recovery looks for gaps from there on, and compaction
+        leaves some: they must not be taken for what a power cut took, whatever the policy of the topic is by then."""
+        key = (log_.topic, log_.partition)
+        if self._points_on_file.get(key, 0) < offset:
+            log_.flush()
+            self.write_recovery_points()
+        return self._points_on_file.get(key, 0) >= offset
+
     def write_start_offsets(self) -> bool:
         self.stale_starts = not self._write(checkpoints.LOG_START_FILE, lambda each: each.start_to_persist)
         return not self.stale_starts
@@ -202,6 +212,8 @@ class LogDir:
                 offsets = {key: offset for key, offset in find().items() if key in self.logs}
                 self._on_file.update(offsets)
                 checkpoints.write_offsets(self.files, self._file(name), offsets)
+                if name == checkpoints.RECOVERY_POINT_FILE:
+                    self._points_on_file = offsets
         except OSError as error:
             self.note_error(error)
             return False

@@ -244,7 +244,7 @@ class _Loader:
             if segment.base_offset < end:
                 self._drop_from(segments, number, "it begins before the previous segment ends")
                 break
-            if segment.base_offset > end and number > first and self._is_torn(segment):
+            if segment.base_offset > end and number > first and self._is_torn(segments[number:]):
                 self._drop_from(segments, number, "the end of the segment before it is lost")
                 break
             end, whole = self._recover_segment(segment, point)
@@ -254,10 +254,11 @@ class _Loader:
         log.info("%s: recovered from offset %d to %d, %d bytes cut", self._directory, point, end, self._cut)
         return end
 
-    def _is_torn(self, segment: Segment) -> bool:
-        """Whether a gap before a segment means that a power cut took what was there. Compaction leaves gaps too, and where a directory
-        comes from elsewhere nobody knows: then they stay, unless there is nothing behind them."""
-        return (self._request.known and not self._request.config.compacted) or segment.size == 0
+    def _is_torn(self, rest: list[Segment]) -> bool:
+        """Whether a gap before segments means that a power cut took what was there. Compaction leaves gaps too, also such that are a
+        whole, empty segment, and where a directory comes from elsewhere nobody knows: then they stay, unless there is nothing behind
+        them."""
+        return (self._request.known and not self._request.config.compacted) or not any(each.size for each in rest)
 
     def _load_state_before(self, segments: list[Segment], first: int) -> None:
         base = segments[first].base_offset

@@ -13,6 +13,7 @@ under its .swap name, and open.
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from typing import TYPE_CHECKING
@@ -39,8 +40,11 @@ class SegmentSwap:
         self._reader = reader
         self._maintenance, self._lock = locks
 
-    def replace(self, old: list[Segment], new: Segment) -> bool:
-        """`new` is complete, on disk and called .cleaned; False when the log has changed meanwhile, and then nothing was done."""
+    def replace(self, old: list[Segment], new: Segment, end: int) -> bool:
+        """`new` is complete, on disk and called .cleaned, and covers everything below `end`; False when the log has changed meanwhile,
+        OSError when the disk is full, and then nothing was done."""
+        if not self._dir.secure_up_to(self._log, end) and self._log.available and not self._dir.offline:
+            raise OSError(errno.ENOSPC, f"the recovery point of {self._log.name} cannot be noted")
         with self._maintenance:
             if not self._log.available or self._dir.offline or not {*old} <= {*self._reader.view.segments}:
                 return False
