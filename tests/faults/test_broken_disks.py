@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -163,6 +164,8 @@ def test_row_11_a_broken_disk(rule: Rule, report: Report) -> None:
         set_rules(broker)
         assert {produce(port, partition) for partition in on_b} == {STORAGE_ERROR}, "a broken disk is not tried again"
         assert broker.process.poll() is None
+        with urllib.request.urlopen(broker.metrics_url, timeout=10) as page:
+            assert b"\nkafka_log_logmanager_offlinelogdirectorycount 1" in page.read()
         began = time.monotonic()
         set_rules(broker, Rule(rule.calls, f"{home}/a/*", rule.error))
         produce_to_the_end(port, min(on_a))

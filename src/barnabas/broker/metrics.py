@@ -176,6 +176,11 @@ OLDEST_OFFSET = MetricRow("kafka_topic_partition_oldest_offset", "gauge", "First
 LOG_FLUSH = MetricRow(
     "kafka_log_logflushstats_logflushrateandtimems", "summary", "Milliseconds that a flush to disk took."
 )
+OFFLINE_LOG_DIRECTORIES = MetricRow(
+    "kafka_log_logmanager_offlinelogdirectorycount",
+    "gauge",
+    "Log directories that failed or were away at the start; above 0, partitions are refused until the next start.",
+)
 _LOG_DIRECTORY = ("logDirectory",)
 UNCLEANABLE_PARTITIONS = MetricRow(
     "kafka_log_logcleanermanager_uncleanable_partitions_count",

@@ -32,6 +32,7 @@ def register_broker_metrics(server: BrokerServer) -> None:
     services.topic_metrics.register(registry)
     registry.register(rows.QUOTA_THROTTLE, services.quotas.samples)
     registry.register(rows.LOG_FLUSH, flush_samples(lambda: services.logs.flush_stats.histogram))
+    registry.gauge(rows.OFFLINE_LOG_DIRECTORIES, services.logs.offline_count)
     for purgatory in services.purgatories:
         registry.gauge(
             rows.PURGATORY_SIZE, partial(_purgatory_size, purgatory), (("delayedOperation", purgatory.name),)

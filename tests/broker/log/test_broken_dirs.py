@@ -183,6 +183,15 @@ def test_a_broken_disk_takes_its_directory_offline_and_no_other(tmp_path: Path, 
     assert not (tmp_path / "b" / ".kafka_cleanshutdown").exists()
 
 
+def test_a_batch_that_is_flushed_by_its_append_is_not_acknowledged_when_that_fails(tmp_path: Path) -> None:
+    disk = FaultyDisk()
+    with Store(tmp_path, disk, flush_messages=1) as store:
+        assert store.log.append(batch(1)).base_offset == 0
+        disk.rules = [Rule(("sync",), "*.log", error="EIO")]
+        assert refused(store.log.append, batch(1))
+        disk.rules = ()
+
+
 def test_a_disk_that_breaks_while_a_partition_is_made_lets_another_one_have_it(tmp_path: Path) -> None:
     disk = FaultyDisk()
     manager = started(tmp_path, disk)

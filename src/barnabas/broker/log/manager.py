@@ -222,6 +222,9 @@ class LogManager:
     def _all_dirs(self) -> list[LogDir]:
         return self._dirs
 
+    def offline_count(self) -> int:
+        return len(self._dirs) - len(self.usable_dirs())
+
     def usable_dirs(self) -> list[LogDir]:
         return [directory for directory in self._dirs if not directory.offline]
 

@@ -245,6 +245,8 @@ class PartitionLog:
             result = self._append_locked(header, body, leader_epoch, origin, now)
         if result.last_offset - self._waiters.durable >= self._flush_messages - 1:
             self.flush()
+            if self._dir.offline:  # nobody can say whether the batch will be found again
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name}: the flush failed")
         return result
 
     def _append_locked(
