@@ -2,6 +2,7 @@
 both); everything else is in pyproject.toml. BARNABAS_BUILD=pure builds neither, BARNABAS_BUILD=kernel the kernel only, which takes
 seconds. A failure to compile is a warning: the package works without."""
 
+import glob
 import os
 import runpy
 import sys
@@ -38,10 +39,8 @@ def record_kernel(modules: tuple[str, ...]) -> list[Extension]:
         print("barnabas: Cython is not there, the record kernel stays plain Python", file=sys.stderr)
         return []
     folder = os.path.join("src", "barnabas", "records", "kernel")
-    extensions = [
-        Extension(module, [source_of(module)], include_dirs=[folder], depends=[os.path.join(folder, "crc32c.h")])
-        for module in modules
-    ]
+    includes = sorted(glob.glob(os.path.join(folder, "*.pxd")) + glob.glob(os.path.join(folder, "*.h")))
+    extensions = [Extension(module, [source_of(module)], include_dirs=[folder], depends=includes) for module in modules]
     directives = {"boundscheck": False, "wraparound": False, "cdivision": True, "initializedcheck": False}
     try:
         return cythonize(extensions, build_dir="build", compiler_directives=directives, language_level=3)

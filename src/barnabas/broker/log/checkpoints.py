@@ -30,6 +30,8 @@ REPLICATION_FILE = "replication-offset-checkpoint"
 LEADER_EPOCH_FILE = "leader-epoch-checkpoint"
 PARTITION_METADATA_FILE = "partition.metadata"
 META_PROPERTIES_FILE = "meta.properties"
+ABORTED_FILE = "barnabas-aborted-checkpoint"
+"""Our own: the checksum of the transaction indexes of each partition at a clean stop, see transactions.index_digest."""
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
 LOCK_FILE = ".lock"
 

@@ -20,6 +20,7 @@ from barnabas.broker.log.files import FileSystem, OpenFile, may_pass
 from barnabas.broker.log.flusher import Flusher, FlushStats
 from barnabas.broker.log.results import LogDirDescription, LogDirLocked, LogDirNotWritable
 from barnabas.broker.log.segment import Segment
+from barnabas.broker.log.transactions import index_digest
 from barnabas.clock import Clock
 from barnabas.errors import ErrorCode
 
@@ -57,6 +58,8 @@ class LogDir:
         """Whether the checkpoints do not know some log yet; the housekeeper mends that soon."""
         self._warn_at_ns = 0
         self._on_file: set[tuple[str, int]] = set()
+        self.aborted_digests: checkpoints.OffsetMap = {}
+        """The checksum of the transaction indexes of each partition that has any, as it was at the last clean stop."""
         self._clean_offsets: checkpoints.OffsetMap = {}
         self._points_on_file: checkpoints.OffsetMap = {}
         self._refused = False
@@ -116,7 +119,7 @@ class LogDir:
 
     def finish(self) -> None:
         """Every log is flushed and closed: note where they end, and that the next start needs no recovery."""
-        if self.write_checkpoints() and self.clean:
+        if self.write_checkpoints() and self._write_aborted_digests() and self.clean:
             try:
                 self.files.write_file(self._file(checkpoints.CLEAN_SHUTDOWN_FILE), checkpoints.encode_clean_shutdown())
                 self.files.sync_directory(self.path)
@@ -136,6 +139,7 @@ class LogDir:
         recovery_points = checkpoints.read_offsets(self.files, self._file(checkpoints.RECOVERY_POINT_FILE))
         start_offsets = checkpoints.read_offsets(self.files, self._file(checkpoints.LOG_START_FILE))
         self._clean_offsets = checkpoints.read_offsets(self.files, self._file(checkpoints.CLEANER_FILE))
+        self.aborted_digests = checkpoints.read_offsets(self.files, self._file(checkpoints.ABORTED_FILE))
         self._on_file = {*recovery_points, *start_offsets, *self._clean_offsets}
         return recovery_points, start_offsets
 
@@ -167,6 +171,18 @@ class LogDir:
             log_.flush()
             self.write_recovery_points()
         return self._points_on_file.get(key, 0) >= offset
+
+    def _write_aborted_digests(self) -> bool:
+        """What the transaction indexes are at a clean stop; False when it is not on disk."""
+        try:
+            digests = {key: index_digest(each.segments) for key, each in list(self.logs.items())}
+        except OSError as error:
+            self.note_error(error)
+            return False
+        self.aborted_digests, before = {key: digest for key, digest in digests.items() if digest}, self.aborted_digests
+        if not self.aborted_digests and not before:
+            return True
+        return self._write_offsets(checkpoints.ABORTED_FILE, lambda: self.aborted_digests)
 
     def write_start_offsets(self) -> bool:
         self.stale_starts = not self._write(checkpoints.LOG_START_FILE, lambda each: each.start_to_persist)

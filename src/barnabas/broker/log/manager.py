@@ -190,8 +190,11 @@ class LogManager:
             if spec is not None:
                 now = self._clock.monotonic_ns() // 1_000_000
                 known = key in points
-                point, start = points.get(key, 0), starts.get(key, 0)
-                found.append((key, spec, LoadRequest(path, name, spec.config, point, start, clean, now, known)))
+                point, start, digest = points.get(key, 0), starts.get(key, 0), directory.aborted_digests.get(key, 0)
+                request = LoadRequest(
+                    path, name, spec.config, point, start, clean, now, known, digest if known else None
+                )
+                found.append((key, spec, request))
         requests = [request for _, _, request in found]
         all_loaded = load_logs(self._files, directory.path, requests, self.settings.recovery_threads, self._clock)
         for (key, spec, _), loaded in zip(found, all_loaded, strict=True):

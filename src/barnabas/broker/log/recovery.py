@@ -31,7 +31,7 @@ from barnabas.broker.log.segment import (
     Segment,
     segment_name,
 )
-from barnabas.broker.log.transactions import replay_rows, replay_segment
+from barnabas.broker.log.transactions import index_digest, rebuild_all, replay_rows, replay_segment
 from barnabas.broker.log.txn_index import TXN_INDEX_SUFFIX
 from barnabas.records.kernel.scan import EPOCH_ROW, PROBLEMS, BatchScan
 
@@ -60,6 +60,8 @@ class LoadRequest:
     now_ms: int
     known: bool = False
     """Whether the recovery point was noted by this broker; else the directory may come from anywhere."""
+    aborted_digest: int | None = None
+    """The checksum of the transaction indexes at the last clean stop; None when nobody knows."""
 
 
 @dataclass(slots=True)
@@ -229,7 +231,17 @@ class _Loader:
         begin = segments[0].base_offset if snapshot is None else snapshot
         if begin < end:
             self._replay_producers(segments, begin, end)
+        self._check_transaction_indexes(segments)
         return end
+
+    def _check_transaction_indexes(self, segments: list[Segment]) -> None:
+        """What was aborted must not be read as committed because a file is missing."""
+        wanted = self._request.aborted_digest
+        if wanted is None or (not wanted and not any(name.endswith(TXN_INDEX_SUFFIX) for name in self._names)):
+            return
+        if index_digest(segments) != wanted:
+            log.warning("%s: a transaction index is not as it was; rebuilding all from the log", self._directory)
+            rebuild_all(self._files, segments)
 
     def _recover(self, segments: list[Segment]) -> int:
         """Check what was not known to be on disk; the end of what is valid."""

@@ -8,6 +8,7 @@ Lock: none of its own.
 from __future__ import annotations
 
 import logging
+import struct
 import threading
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -19,12 +20,13 @@ from barnabas.broker.log.reading import LogReader, Tail
 from barnabas.broker.log.results import AbortedTransaction, ReadResult
 from barnabas.broker.log.segment import LOG_SUFFIX, NOWHERE, CorruptLog, Segment
 from barnabas.net.send import FileRegion
-from barnabas.records.batch import HEADER_SIZE, NO_PRODUCER_ID, BatchHeader, CorruptBatch
+from barnabas.records.batch import HEADER_SIZE, NO_PRODUCER_ID, BatchHeader, CorruptBatch, crc32c
 from barnabas.records.control import EndMarker, parse_end_marker
 from barnabas.records.kernel.scan import BatchScan
 
 log = logging.getLogger(__name__)
 
+_DIGEST = struct.Struct(">Iq")
 _NO_INTERVAL = 2**62
 """A walk with this interval makes no index entries."""
 
@@ -62,6 +64,25 @@ def repair(files: FileSystem, segments: Sequence[Segment]) -> None:
         except IndexDamaged as damage:
             log.warning("%s; rebuilding the index from the log", damage)
             _rebuild(files, segments[:number], segment)
+
+
+def index_digest(segments: Sequence[Segment]) -> int:
+    """A checksum over the transaction indexes of a log; 0 when there are none.
+
+    It is noted at a clean stop (LogDir.finish): that an index is missing, or is zeros, cannot be seen from the index itself.
+    """
+    digest = 0
+    for segment in segments:
+        content = segment.txn_index.content()
+        if content:
+            digest = crc32c(_DIGEST.pack(digest, segment.base_offset) + content)
+    return digest
+
+
+def rebuild_all(files: FileSystem, segments: Sequence[Segment]) -> None:
+    """Write the transaction indexes of a log anew; before anybody else knows it."""
+    for number, segment in enumerate(segments):
+        _rebuild(files, segments[:number], segment)
 
 
 def _rebuild(files: FileSystem, before: Sequence[Segment], damaged: Segment) -> None:

@@ -106,6 +106,10 @@ class TransactionIndex:
                 return found, True
         return found, False
 
+    def content(self) -> bytes:
+        """The file as it is; nothing when there is none."""
+        return self._files.read_file(self.path) if self._files.exists(self.path) else b""
+
     def all_entries(self) -> list[AbortedEntry]:
         return list(self._read_from(0))
 
