@@ -326,6 +326,14 @@ class BatchScan:
     def _go_on(self, data: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Read on in a batch that was begun: to its end, or to the end of the chunk. The position after what was read."""
         step: cython.longlong = self._left
+        if step == self._size and step <= end - at and self._offset >= self._check_from:
+            self._left = 0  # the usual case: all of it is here
+            self._position += step
+            if extend(0, data, at + 21, at + step) == self._wanted_crc:
+                self._accept()
+            else:
+                self._problem = _WRONG_CHECKSUM
+            return at + step
         if self._offset >= self._check_from:
             if step > end - at:
                 step = end - at
