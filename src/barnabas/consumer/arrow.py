@@ -9,6 +9,7 @@ Thread: any; pure functions. Lock: none.
 from __future__ import annotations
 
 from array import array
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from barnabas.consumer.delivery import PartitionBatch
@@ -29,7 +30,9 @@ def _pyarrow() -> Any:
     return pa
 
 
+@cache
 def schema() -> pa.Schema:
+    """The columns, the same for every batch."""
     pa = _pyarrow()
     header = pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())])
     return pa.schema(
@@ -88,7 +91,13 @@ def _runs(pa: Any, kind: Any, code: str, runs: list[tuple[int, int]]) -> Any:
 def _topics(pa: Any, parts: list[PartitionBatch], sizes: list[tuple[int, int, int]]) -> Any:
     names = {name: number for number, name in enumerate(dict.fromkeys(part.partition[0] for part in parts))}
     runs = [(names[part.partition[0]], size[0]) for part, size in zip(parts, sizes, strict=True)]
-    return pa.DictionaryArray.from_arrays(_runs(pa, pa.int32(), "i", runs), pa.array(list(names), pa.string()))
+    return pa.DictionaryArray.from_arrays(_runs(pa, pa.int32(), "i", runs), _names(tuple(names)))
+
+
+@lru_cache(maxsize=64)
+def _names(names: tuple[str, ...]) -> Any:
+    pa = _pyarrow()
+    return pa.array(names, pa.string())
 
 
 def _binary(pa: Any, rows: int, buffers: tuple[bytearray, array[int], bytearray], nulls: int) -> Any:

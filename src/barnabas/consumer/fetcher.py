@@ -95,6 +95,8 @@ class Fetcher:
 
     def send_fetches(self) -> None:
         """Ask every leader that is not asked already for what is wanted of it."""
+        if len(self._in_flight) >= len(self._client.metadata.fetch().nodes_by_id) > 0:
+            return  # the common turn while an answer comes in pieces: all are asked
         now_ms = self._client.now_ms()
         wanted: dict[int, dict[Partition, Wanted]] = {}
         waiting = {fetched.state.partition for fetched in self._waiting if not fetched.is_stale}
