@@ -118,7 +118,7 @@ class _Loader:
         self._epochs.truncate(start, end)
         point = end if clean else min(request.recovery_point, end)
         for segment, following in pairwise(segments):
-            segment.synced = following.base_offset <= point
+            segment.synced = following.base_offset < point
         for segment in segments:
             segment.release()  # files are opened on use: a thousand idle partitions hold no descriptor
         snapshot = self._remove_stray_snapshots(segments, end)
@@ -248,7 +248,8 @@ class _Loader:
         if not segments:
             return self._request.start_offset
         point = self._request.recovery_point
-        first = max([i for i, segment in enumerate(segments) if segment.base_offset <= point], default=0)
+        # The segment that ends at the point too: its batches are on disk, but perhaps not that the zeros behind them were cut off.
+        first = max([i for i, segment in enumerate(segments) if segment.base_offset < point], default=0)
         self._load_state_before(segments, first)
         end = segments[first].base_offset
         for number in range(first, len(segments)):
