@@ -15,7 +15,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 WORKERS ?= $(shell getconf _NPROCESSORS_ONLN 2>/dev/null | awk '{ print ($$1 < 8 ? $$1 : 8) }')
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help setup bytecode native demo test check format faults bench-broker bench-log peers reference clean
+.PHONY: help setup bytecode native demo test check format faults bench-broker bench-log bench-clients peers reference clean
 
 help: ## print this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -65,6 +65,9 @@ bench-broker: bytecode peers ## side by side with Apache Kafka: rates, ratios, s
 bench-log: bytecode ## the log beside the bare work of the operating system: append, fetch, recovery, start, look-ups, memory
 	@tools/system_packages.sh cc
 	@$(BIN)/python -m bench.log
+
+bench-clients: bytecode ## our clients beside confluent-kafka and kafka-python, on one broker with the same data
+	@$(BIN)/python -m bench.clients
 
 peers: $(STAMP) ## fetch Apache Kafka's jars into .cache (needs Java and Maven)
 	@tools/system_packages.sh java mvn

@@ -5,6 +5,7 @@ accumulator.py, topic_queues.py, batch.py, buffer_pool.py, partitioner.py
 sender.py, produce_answers.py, transaction_manager.py   the I/O thread
 """
 
+from barnabas.producer.aio import AsyncProducer
 from barnabas.producer.errors import (
     BufferExhausted,
     DeliveryTimeout,
@@ -16,6 +17,7 @@ from barnabas.producer.errors import (
 from barnabas.producer.producer import Producer, RecordFuture, RecordMetadata
 
 __all__ = [
+    "AsyncProducer",
     "BufferExhausted",
     "DeliveryTimeout",
     "ForkedProducer",

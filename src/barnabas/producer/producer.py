@@ -251,6 +251,11 @@ class Producer(SendPath):
 
     # ---------------------------------------------------------------- the end
 
+    def would_wait(self, topic: str) -> bool:
+        """Whether `send` might have to wait for metadata or memory now."""
+        largest = max(self._pool.poolable_size, self._max_request_size)
+        return topic not in self._lanes or self._pool.queued > 0 or self._pool.available < largest
+
     def flush(self, timeout: float | None = None) -> int:
         """Send everything now and wait until it is done; the number of records that are not, when `timeout` seconds are over."""
         self._check_usable()
