@@ -11,6 +11,8 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
 from bench.brokers import KAFKA, OURS, BrokerProcess, Kind
 from bench.workloads import create_topic
 
@@ -40,3 +42,11 @@ def error_lines(broker: BrokerProcess) -> list[str]:
 
 def fresh_topic(broker: BrokerProcess, partitions: int = 1) -> str:
     return create_topic(broker.bootstrap, f"topic-{uuid.uuid4().hex[:12]}", partitions)
+
+
+def set_topic_config(broker: BrokerProcess, topic: str, name: str, value: str) -> None:
+    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    for future in admin.incremental_alter_configs([resource]).values():
+        future.result(timeout=30)

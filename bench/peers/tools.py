@@ -42,7 +42,16 @@ def java_command(main_class: str, *arguments: str, options: tuple[str, ...] = ()
 def run_tool(main_class: str, *arguments: str, timeout: float = 60, stdin: str | None = None) -> str:
     """Run a short-lived tool; its standard output. A bare class name is one of `org.apache.kafka.tools`."""
     name = main_class if "." in main_class else f"{PACKAGE}.{main_class}"
-    return _output(java_command(name, *arguments, options=("-Xmx256M", *QUICK)), timeout, stdin)
+    return _finished(java_command(name, *arguments, options=("-Xmx256M", *QUICK)), timeout, stdin).stdout
+
+
+def dump_log_segments(files: list[str], *options: str, timeout: float = 60) -> tuple[str, str]:
+    """What DumpLogSegments prints about files of a log, and what it complains about."""
+    arguments = (*options, "--files", ",".join(files))
+    done = _finished(
+        java_command(f"{PACKAGE}.DumpLogSegments", *arguments, options=("-Xmx256M", *QUICK)), timeout, None
+    )
+    return done.stdout, done.stderr
 
 
 def producer_performance(bootstrap: str, run: ProducerRun, timeout: float = 600) -> float:
@@ -52,14 +61,14 @@ def producer_performance(bootstrap: str, run: ProducerRun, timeout: float = 600)
     if run.properties:
         arguments += ["--command-property", *run.properties]
     command = java_command(f"{PACKAGE}.ProducerPerformance", *arguments, options=("-Xmx512M",))
-    output = _output(command, timeout, None)
+    output = _finished(command, timeout, None).stdout
     summary = _SUMMARY.search(output)
     if summary is None or int(summary["count"]) != run.records:
         raise ToolFailed(f"ProducerPerformance did not deliver {run.records} records:\n{output[-2000:]}")
     return float(summary["rate"])
 
 
-def _output(command: list[str], timeout: float, stdin: str | None) -> str:
+def _finished(command: list[str], timeout: float, stdin: str | None) -> subprocess.CompletedProcess[str]:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, input=stdin, check=False)
     except subprocess.TimeoutExpired as late:
@@ -68,7 +77,7 @@ def _output(command: list[str], timeout: float, stdin: str | None) -> str:
         raise ToolFailed(
             f"{_main_class(command)} ended with {done.returncode}:\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
         )
-    return done.stdout
+    return done
 
 
 def _main_class(command: list[str]) -> str:

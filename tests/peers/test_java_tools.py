@@ -6,10 +6,11 @@ import json
 import re
 
 import pytest
+from confluent_kafka import Producer
 
 from bench.brokers import BrokerProcess
 from bench.peers.tools import ProducerRun, ToolFailed, producer_performance
-from tests.live_broker import fresh_topic
+from tests.live_broker import fresh_topic, set_topic_config
 from tests.peers.conftest import Tools
 
 CONFIG_COMMAND = "kafka.admin.ConfigCommand"
@@ -146,3 +147,18 @@ def test_get_offset_shell_finds_an_offset_by_time(tools: Tools, topic: str) -> N
     assert _offsets(tools, topic, "0") == {0: 0}
     assert _offsets(tools, topic, "-1") == {0: 2}
     assert _offsets(tools, topic, "max-timestamp") in ({0: 0}, {0: 1})
+
+
+def test_console_consumer_reads_every_codec_that_the_broker_wrote_itself(
+    broker: BrokerProcess, tools: Tools, topic: str
+) -> None:
+    """Java refuses, for example, lz4 with linked blocks, which other clients read."""
+    lines = [f"line {number} {'of text ' * 40}" for number in range(300)]
+    for codec in ("gzip", "snappy", "lz4", "zstd", "uncompressed"):
+        set_topic_config(broker, topic, "compression.type", codec)
+        producer = Producer({"bootstrap.servers": broker.bootstrap, "compression.type": "none", "linger.ms": 50})
+        for line in lines:
+            producer.produce(topic, line.encode(), partition=0)
+        assert producer.flush(30) == 0
+    bounds = ("--partition", "0", "--offset", "earliest", "--max-messages", "1500", "--timeout-ms", "30000")
+    assert tools(CONSOLE_CONSUMER, "--topic", topic, *bounds).splitlines() == lines * 5

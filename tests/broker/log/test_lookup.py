@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas.broker.log.results import TimestampOffset
+from barnabas.broker.log.partition_log import PartitionLog
+from barnabas.broker.log.results import AppendOrigin, IsolationLevel, TimestampOffset
 from barnabas.errors import ErrorCode, KafkaError
 from tests.broker.log.stores import Store
 from tests.records.batches import NOW_MS, Batch
 
 NOTHING = TimestampOffset(-1, -1, -1)
+COMMITTED = IsolationLevel.READ_COMMITTED
 
 
 @pytest.fixture
@@ -83,22 +86,56 @@ def test_records_that_cannot_be_decompressed_are_an_error(store: Store) -> None:
     assert caught.value.code == ErrorCode.CORRUPT_MESSAGE
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=25)
-@given(
-    times=st.lists(st.lists(st.integers(0, 60), min_size=1, max_size=4), min_size=1, max_size=40),
-    restart=st.sampled_from(["no", "clean", "crash"]),
+batches = st.lists(
+    st.tuples(st.lists(st.integers(0, 60), min_size=1, max_size=4), st.sampled_from(range(5)), st.booleans()),
+    min_size=1,
+    max_size=30,
 )
-def test_every_boundary_equals_a_plain_search(store: Store, times: list[list[int]], restart: str) -> None:
-    base = store.log.log_end_offset
-    store.log.delete_records_before(-1)
-    records = []
-    for batch_times in times:
-        store.log.append(Batch([b"v" * 40] * len(batch_times), timestamps=batch_times).build())
-        records += batch_times
-    log = {"no": lambda: store.log, "clean": store.reopen, "crash": store.crash}[restart]()
-    for wanted in range(62):
-        expected = next(((time, base + i) for i, time in enumerate(records) if time >= wanted), (-1, -1))
-        found = log.offset_for_timestamp(wanted)
-        assert (found.timestamp, found.offset) == expected
-    largest = max(records)
-    assert log.offset_for_timestamp(-3).offset == base + records.index(largest)
+
+
+@settings(deadline=None, max_examples=40)
+@given(made=batches, restart=st.sampled_from(["no", "clean", "crash"]), start=st.integers(0, 130))
+def test_every_boundary_equals_a_plain_search(
+    made: list[tuple[list[int], int, bool]], restart: str, start: int
+) -> None:
+    """Equal and out-of-order times, every codec, segment edges, a start inside a batch, an open transaction."""
+    with (
+        tempfile.TemporaryDirectory(prefix="barnabas-lookup-") as path,
+        Store(Path(path), segment_bytes=2000, index_interval_bytes=150) as store,
+    ):
+        times, first_open = _fill(store, made)
+        start = min(start, len(times))
+        store.log.delete_records_before(start)
+        log = {"no": lambda: store.log, "clean": store.reopen, "crash": store.crash}[restart]()
+        stable = max(start, first_open)
+        rows = [(time, offset) for offset, time in enumerate(times) if offset >= start]
+        for wanted in range(62):
+            expected = next((row for row in rows if row[0] >= wanted), (-1, -1))
+            assert _found(log, wanted) == expected
+            assert _found(log, wanted, COMMITTED) == (expected if expected[1] < stable else (-1, -1))
+        largest = max(rows, key=lambda row: (row[0], -row[1]), default=(-1, -1))
+        assert _found(log, -3) == largest
+        assert _found(log, -3, COMMITTED) == (largest if largest[1] < stable else (-1, -1))
+        assert [_found(log, -1)[1], _found(log, -1, COMMITTED)[1]] == [len(times), stable]
+        assert {_found(log, special, level)[1] for special in (-2, -4) for level in IsolationLevel} == {start}
+
+
+def _fill(store: Store, made: list[tuple[list[int], int, bool]]) -> tuple[list[int], int]:
+    """The time of each record, and the first offset of the open transaction; without one, the end."""
+    times: list[int] = []
+    first_open = None
+    for batch_times, codec, opens in made:
+        batch = Batch([b"v" * 40] * len(batch_times), timestamps=batch_times, codec=codec)
+        if opens and len(times) > 10 and first_open is None:
+            first_open = len(times)
+            batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.attributes = 1, 0, 0, 0x10
+        store.log.append(batch.build(), origin=AppendOrigin.COORDINATOR if batch.attributes else AppendOrigin.CLIENT)
+        times += batch_times
+    return times, len(times) if first_open is None else first_open
+
+
+def _found(
+    log: PartitionLog, wanted: int, isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
+) -> tuple[int, int]:
+    found = log.offset_for_timestamp(wanted, isolation)
+    return found.timestamp, found.offset

@@ -63,9 +63,7 @@ def _max_timestamp(reader: LogReader, start: int, tail: Tail) -> TimestampOffset
     best: tuple[int, int, Segment, int] | None = None
     for segment, end in reader.segments_from(start, tail):
         timestamp, offset = _largest(reader, segment, end)
-        if (
-            offset < start
-        ):  # only in the first segment: its largest timestamp was deleted with the records before the start
+        if segment.base_offset < start and not _begins_from(reader, segment, offset, start, end):
             timestamp, offset = _largest_from(reader, segment, start, end)
         if timestamp >= 0 and (best is None or timestamp > best[0]):
             best = (timestamp, offset, segment, end)
@@ -73,9 +71,14 @@ def _max_timestamp(reader: LogReader, start: int, tail: Tail) -> TimestampOffset
         return NOT_FOUND
     timestamp, offset, segment, end = best
     place = reader.repairing(segment, lambda s, e: s.locate(offset, e), end)
-    return (_record_in(reader, segment, place, timestamp, start) if place else None) or TimestampOffset(
-        timestamp, offset
-    )
+    found = _record_in(reader, segment, place, timestamp, start) if place else None
+    return found or TimestampOffset(timestamp, offset)
+
+
+def _begins_from(reader: LogReader, segment: Segment, offset: int, start: int, end: int) -> bool:
+    """Whether all of the batch with an offset is still in the log; else its largest timestamp may be gone with its first records."""
+    place = reader.repairing(segment, lambda s, e: s.locate(offset, e), end)
+    return place is not None and place.base_offset >= start
 
 
 def _largest_from(reader: LogReader, segment: Segment, start: int, end: int) -> tuple[int, int]:

@@ -2,7 +2,7 @@
 
 Role: what LogValidator is in Kafka. Every record must be whole and in its place; keys on compacted topics, timestamps within the
 topic's limits, the header's largest timestamp true; LogAppendTime and the topic's `compression.type` change the batch. The loops over
-records are the record kernel's; Python sees a record only to say why it is refused. ADR 8 says what this costs and why it is done.
+records are the record kernel's; Python sees a record only to say why it is refused. ADR 9 says what this costs and why it is done.
 Thread: any; pure functions. Lock: none.
 """
 
