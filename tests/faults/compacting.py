@@ -15,9 +15,9 @@ OFFSET_OUT_OF_RANGE = 1
 EARLIEST = -2
 
 
-def earliest(sock: socket.socket, topic: str) -> int:
-    """The first offset of partition 0, by ListOffsets v1."""
-    body = struct.pack(">ii", -1, 1) + wire.string(topic) + struct.pack(">iiq", 1, 0, EARLIEST)
+def earliest(sock: socket.socket, topic: str, partition: int = 0) -> int:
+    """The first offset of a partition, by ListOffsets v1."""
+    body = struct.pack(">ii", -1, 1) + wire.string(topic) + struct.pack(">iiq", 1, partition, EARLIEST)
     answer = wire.ask(sock, wire.request(wire.LIST_OFFSETS, 1, body))
     if not answer:
         raise ConnectionError("closed")

@@ -74,6 +74,12 @@ class AssignedConsumer:
         if records:
             self._source.history.polled(self._name, start, records)
 
+    def note_starts(self) -> None:
+        """What is below the first offset of a partition now has been deleted, as it may be."""
+        for number in range(self._source.partitions):
+            low, _ = self._consumer.get_watermark_offsets(TopicPartition(self._source.topic, number), timeout=10)
+            self._source.history.trimmed(f"{self._source.topic}-{number}", low)
+
     def at_end(self) -> bool:
         """Whether the end of every partition was reached once."""
         return len(self._ended) == self._source.partitions
@@ -87,6 +93,8 @@ class Source:
     topic: str
     partitions: int
     history: History
+    shrinks: bool = False
+    """Retention or DeleteRecords are at work: what is below the start of a partition in the end is not missed."""
 
     def consumer(self, name: str, more: Mapping[str, object] | None = None) -> AssignedConsumer:
         return AssignedConsumer(name, self, more or {})
@@ -98,3 +106,5 @@ class Source:
             while not consumer.at_end():
                 assert time.monotonic() < deadline, f"the final read of {self.topic} was not done in {seconds} s"
                 consumer.poll()
+            if self.shrinks:
+                consumer.note_starts()

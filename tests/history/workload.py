@@ -52,6 +52,8 @@ class WorkloadPlan:
     reader_config: Mapping[str, object] = field(default_factory=dict)
     key: Callable[[int], str] | None = None
     """The key of a writer's n-th record, for compacted topics; its writer's name is put before it."""
+    shrinks: bool = False
+    """Retention or DeleteRecords are at work (see `Source`)."""
     finish_seconds: float = 60.0
     """By then everything that was sent must be answered, and later the final read must be done."""
 
@@ -168,7 +170,7 @@ class Workload:
         self.plan = plan or WorkloadPlan()
         self.topic = f"history-{uuid.uuid4().hex[:8]}"
         self.history = History(path)
-        self.source = Source(bootstrap, self.topic, self.plan.partitions, self.history)
+        self.source = Source(bootstrap, self.topic, self.plan.partitions, self.history, self.plan.shrinks)
         self.progress = Progress()
         self.stopping = threading.Event()
         self.abandoned = threading.Event()
