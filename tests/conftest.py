@@ -19,7 +19,7 @@ from tests.waiting import wait_until
 os.environ.setdefault("BARNABAS_NATIVE", "0")
 
 LEAK_DEADLINE_SECONDS = 5.0
-OUR_THREADS = ("data-plane-", "control-plane-", "barnabas-", "ExpirationReaper-")
+OUR_THREADS = ("data-plane-", "control-plane-", "barnabas-", "ExpirationReaper-", "kafka-producer-network-thread")
 WIDER_FIXTURES = ("session", "package", "module", "class")
 
 
