@@ -13,8 +13,8 @@ def _ratio(name: str, group: str, work: str, limit: float) -> Row:
 
 
 ROWS = (
-    _ratio("append-1", "append", "durable append of 1 MiB in 16 KiB batches, one flush, to writev + fdatasync", 0.7),
-    _ratio("append-64", "append", "the same, every batch asks for its flush, to as many fdatasyncs", 0.7),
+    _ratio("append-1", "append", "durable append of 1 MiB in 16 KiB batches, to writev + fdatasync", 0.7),
+    _ratio("append-64", "append", "the same, every batch asks the flusher, to as many fdatasyncs", 0.7),
     _ratio("fetch-hot", "fetch", "reading what is in the page cache, 1 connection, to sendfile alone", 0.7),
     _ratio("fetch-cold", "fetch", "reading what is only on disk, 1 connection, to sendfile alone", 0.7),
     _ratio("recover-16k", "recover", "recovery scan, 16 KiB batches, to reading + crc32c", 0.5),

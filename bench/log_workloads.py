@@ -20,6 +20,7 @@ import google_crc32c
 
 from barnabas.broker.log.config import LogConfig, LogManagerSettings
 from barnabas.broker.log.files import FileSystem
+from barnabas.broker.log.flusher import Flusher
 from barnabas.broker.log.manager import LogManager
 from barnabas.broker.log.partition_log import PartitionLog
 from barnabas.broker.log.recovery import LoadRequest, load_log
@@ -108,10 +109,12 @@ def fill(log: PartitionLog, batch_bytes: int, total: int, distinct_times: bool =
 
 
 def append(session: LogSession) -> None:
-    """Ours: 64 appends, each with its check and its own write, then the wait for the disk. Bare: the same bytes with as many fdatasyncs as
-    our flusher needed, once gathered into one writev per fdatasync and once with one writev per batch. The faster of the two counts: which
-    one it is depends on the machine (one large write took six times as long as 64 small ones on a virtual machine, and half as long at
-    other times). The time of an fdatasync drifts as much, so the three take turns in slices, in another order each time.
+    """Ours: 64 appends, each with its check and its own write, then the disk: by the thread that appended, as a processor with the
+    short cut does it (append-1), or by the flusher, which every batch asks and which begins before the last is written (append-64).
+    Bare: the same bytes with as many fdatasyncs as ours needed, once gathered into one writev per fdatasync and once with one writev
+    per batch. The faster of the two counts: which one it is depends on the machine (one large write took six times as long as 64 small
+    ones on a virtual machine, and half as long at other times). The time of an fdatasync drifts as much, so the three take turns in
+    slices, in another order each time.
     """
     total = session.count(SLICES * 16, SLICES)
     for name, asks in (("append-1", 1), ("append-64", BATCHES_PER_MIB)):
@@ -135,7 +138,7 @@ def _take_turns(path: Path, mebibytes: int, asks: int) -> list[float]:
             for lane in (turn % 3, (turn + 1) % 3, (turn + 2) % 3):
                 began = time.perf_counter()
                 if lane == 0:
-                    _append_durably(log, mebibytes, asks)
+                    _append_durably(manager.flusher if asks == 1 else None, log, mebibytes, asks)
                 else:
                     _write_durably((one, many)[lane - 1], mebibytes, groups, at_once=lane == 1)
                 if turn:  # the first is the warm-up
@@ -153,15 +156,20 @@ def _bare_file(path: Path) -> Iterator[int]:
         os.close(fd)
 
 
-def _append_durably(log: PartitionLog, mebibytes: int, asks: int) -> None:
-    """So many MiB, each acknowledged before the next begins; `asks` of its 64 batches ask to be told."""
+def _append_durably(committer: Flusher | None, log: PartitionLog, mebibytes: int, asks: int) -> None:
+    """So many MiB, each acknowledged before the next begins; `asks` of its 64 batches ask to be told. With a committer this thread
+    flushes for itself."""
     batch = memoryview(make_batch(BATCH, START_MS))
+    if committer is not None:
+        committer.join()
     for _ in range(mebibytes):
         durable = threading.Semaphore(0)
         for number in range(BATCHES_PER_MIB):
             last = log.append(batch).last_offset
             if number >= BATCHES_PER_MIB - asks:
                 log.on_durable(last + 1, lambda error, told=durable: told.release())  # type: ignore[misc]
+        if committer is not None and committer.wanted:
+            committer.commit()
         for _ in range(asks):
             if not durable.acquire(timeout=WAIT_SECONDS):
                 raise WorkFailed(f"a flush took more than {WAIT_SECONDS:.0f} s")

@@ -19,11 +19,12 @@ MEBIBYTE = 1 << 20
 
 
 def append_durably(log: PartitionLog, count: int = 1, size: int = 20) -> int:
-    """The bytes of the batches. Somebody waits for the disk, so the next batches go over zeros."""
+    """The bytes of the batches. Each waits for the disk, so the next ones go over zeros."""
     total = 0
     for _ in range(count):
         records = batch(1, size)
         log.on_durable(log.append(records).last_offset + 1, lambda _: None)
+        log.flush()
         total += len(records)
     return total
 
@@ -73,6 +74,24 @@ def test_recovery_cuts_the_zeros_of_a_crash(tmp_path: Path, caplog: pytest.LogCa
         assert not [line for line in caplog.messages if "not valid" in line]  # zeros are no damage
         append_durably(log, 2)
         assert len(read_all(log)) == 7
+
+
+def test_many_batches_per_flush_are_simply_appended(tmp_path: Path) -> None:
+    with Store(tmp_path) as store:
+        for _ in range(3):
+            for _ in range(20):
+                last = store.log.append(batch(1, 10_000)).last_offset
+            store.log.on_durable(last + 1, lambda _: None)
+            store.log.flush()
+        assert file_of(store).stat().st_size == store.log.size
+
+
+def test_where_nobody_waits_nothing_is_written_ahead(tmp_path: Path) -> None:
+    with Store(tmp_path) as store:
+        for _ in range(5):
+            store.log.append(batch(1))
+            store.log.flush()
+        assert file_of(store).stat().st_size == store.log.size
 
 
 def test_large_batches_are_simply_appended(tmp_path: Path) -> None:

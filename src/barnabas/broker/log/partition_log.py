@@ -72,7 +72,7 @@ class PartitionLog:
         "_committed",
         "_dir",
         "_files",
-        "_fill_limit",
+        "_fills",
         "_flush_messages",
         "_index_interval",
         "_keeps_plain",
@@ -118,7 +118,7 @@ class PartitionLog:
         self.epochs = loaded.epochs
         self._refusal: ErrorCode | None = None
         self._append_fd = -1
-        self._fill_limit = 0
+        self._fills = False
         self._names_changed = True  # nobody knows what of the names a crash would leave: the first flush syncs them
         self._snapshot_offset = loaded.snapshot_offset
         # What a killed broker had not flushed is due at once: its interval began long before this start.
@@ -271,7 +271,7 @@ class PartitionLog:
             or segment.index_room <= 0
             or last - segment.base_offset > MAX_RELATIVE_OFFSET
             or leader_epoch > epoch
-            or (size < self._fill_limit and position + size > segment.filled)
+            or (self._fills and position + size > segment.filled)
         ):
             segment, position = self._prepare(size, last, max_time, leader_epoch, now)
             epoch = self.epochs.latest
@@ -331,7 +331,7 @@ class PartitionLog:
         except OSError as error:
             self._dir.note_error(error)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name}: {error}") from error
-        if size < self._fill_limit and position + size > segment.filled:
+        if self._fills and position + size > segment.filled:
             segment.fill_ahead(position + size, self._segment_bytes)
         self.epochs.assign(leader_epoch, first)
         return segment, position
@@ -463,7 +463,6 @@ class PartitionLog:
 
     def on_durable(self, offset: int, callback: DurableCallback) -> None:
         """Call back once everything below `offset` is on disk, with NONE, or with the error when it cannot be."""
-        self._fill_limit = FILL_LIMIT
         if self._waiters.add(offset, callback):
             self._dir.flusher.request(self)
 
@@ -473,10 +472,11 @@ class PartitionLog:
             if self._refusal is not None or self._dir.offline:
                 return
             with self._lock:
-                end, active, _ = self._tail
+                end, active, size = self._tail
                 complete = [segment for segment in self.segments if not segment.synced and segment is not active]
                 if end == self._waiters.durable and not complete:
                     return  # nothing new; a name alone, of an empty segment, need not be durable
+                self._fills = active.note_flush(size) < FILL_LIMIT and self._waiters.waiting
             try:
                 self._sync(active, complete)
             except OSError as error:

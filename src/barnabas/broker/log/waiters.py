@@ -33,6 +33,10 @@ class DurableWaiters:
         """Everything below this offset is on disk."""
         return self._durable
 
+    @property
+    def waiting(self) -> bool:
+        return bool(self._waiting)
+
     def add(self, offset: int, callback: DurableCallback) -> bool:
         """True when the callback waits for a flush; else it was called at once."""
         with self._lock:
