@@ -205,6 +205,28 @@ def test_segments_that_go_while_a_log_is_cleaned_end_the_cleaning(tmp_path: Path
         assert [record.offset for record in records(store.log)] == [7]
 
 
+@pytest.mark.parametrize("turn", range(1, 7))
+def test_segments_that_go_at_any_moment_of_a_cleaning_are_no_fault_of_the_disk(tmp_path: Path, turn: int) -> None:
+    """Found by row 37: a file that retention took away between two reads took the log directory out of service."""
+    with CompactedStore(tmp_path, cleanup_policy=("compact", "delete"), file_delete_delay_ms=0) as store:
+        for _ in range(2):
+            dirty_segment(store)
+        asked = 0
+
+        def delete_meanwhile() -> bool:
+            nonlocal asked
+            asked += 1
+            if asked == turn:
+                store.log.delete_records_before(store.log.log_end_offset)
+                store.manager.housekeeper.run_due()
+            return False
+
+        assert store.manager.cleaner.clean_dirtiest(delete_meanwhile, lambda _seconds: None)
+        assert not store.manager.directories[0].offline
+        store.put((b"k", b"next"))
+        assert not list(tmp_path.rglob("*.cleaned"))
+
+
 def test_a_topic_that_is_deleted_while_it_is_cleaned_is_no_error(store: CompactedStore) -> None:
     dirty_segment(store)
     log = store.log

@@ -153,9 +153,9 @@ class Compaction:
         """Several segments become one, which has the name of the first."""
         new = Segment(self._files, self._log.directory, group[0].base_offset, suffix=CLEANED_SUFFIX)
         writer = SegmentWriter(new, self._files, self._config.index_interval_bytes, self._limits.buffer_bytes)
-        modified = group[-1].modified_ms()
         self._producers = self._log.last_records_of_producers()
         try:
+            modified = group[-1].modified_ms()
             writer.begin()
             for number, segment in enumerate(group):
                 following = group[number + 1].base_offset if number + 1 < len(group) else self._end_of(segment)
@@ -164,9 +164,11 @@ class Compaction:
             writer.finish(self._transactions.take_kept(), modified)
             if not self._log.swap.replace(group, new, self._end_of(group[-1])):
                 raise CleaningAborted(f"the segments of {self._log.name} have changed")
-        except BaseException:
+        except BaseException as error:
             if new.suffix == CLEANED_SUFFIX:
                 new.remove_files()
+            if isinstance(error, FileNotFoundError) and any(segment.retired for segment in group):
+                raise CleaningAborted(f"segments of {self._log.name} have left the log") from error
             raise
 
     def _end_of(self, segment: Segment) -> int:
