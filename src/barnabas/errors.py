@@ -176,7 +176,13 @@ class BarnabasError(Exception):
 
 
 class KafkaError(BarnabasError):
-    """An error that an API answers with: a code of the protocol and a message for the person who reads it."""
+    """An error that an API answers with: a code of the protocol and a message for the person who reads it.
+
+    try:
+        producer.send("orders", b"value").result(10)
+    except KafkaError as error:
+        print(error.code.name, error.retriable, error.message)
+    """
 
     def __init__(self, code: ErrorCode, message: str = "") -> None:
         self.code = code

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 PRODUCE = """
@@ -20,7 +22,8 @@ def project(
     pytester: pytest.Pytester, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> pytest.Pytester:
     """A project with nothing of ours but the installed plugin (and our hand-written frames)."""
-    monkeypatch.setenv("PYTHONPATH", str(request.config.rootpath))
+    root = request.config.rootpath
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(root / "src"), str(root)]))
     pytester.makeini("[pytest]\n")
     return pytester
 
@@ -57,6 +60,29 @@ def test_marked(kafka_broker, kafka_topic):
 """
     )
     run(project, "--strict-markers").assert_outcomes(passed=1)
+
+
+def test_our_clients_are_fixtures_too(project: pytest.Pytester) -> None:
+    project.makepyfile(
+        """
+import pytest
+
+@pytest.mark.kafka(partitions=2)
+@pytest.mark.parametrize("turn", range(2))
+def test_round_trip(kafka_producer, kafka_consumer, kafka_topic, turn):
+    for partition in range(2):
+        kafka_producer.send(kafka_topic, b"%d" % partition, partition=partition).result(10)
+    found = []
+    while len(found) < 2:
+        found += [record.value for record in kafka_consumer.poll(timeout=10)]
+    assert sorted(found) == [b"0", b"1"]
+
+def test_nothing_of_them_is_left(kafka_topic):
+    import threading
+    assert not [thread for thread in threading.enumerate() if "producer" in thread.name]
+"""
+    )
+    run(project).assert_outcomes(passed=3)
 
 
 def test_a_wrong_option_of_the_marker_is_named(project: pytest.Pytester) -> None:
@@ -124,7 +150,8 @@ def test_a_run_that_uses_no_fixture_imports_no_broker(project: pytest.Pytester) 
 import sys
 
 def test_nothing_is_imported():
-    assert not [name for name in sys.modules if name.startswith("barnabas.broker")]
+    ours = ("barnabas.broker", "barnabas.client", "barnabas.consumer", "barnabas.producer")
+    assert not [name for name in sys.modules if name.startswith(ours)]
 """
     )
     run(project).assert_outcomes(passed=1)

@@ -41,7 +41,10 @@ class AdminError(KafkaError):
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic to make. -1: as the broker is configured. `assignments`: replicas by partition, instead of the two numbers."""
+    """A topic to make. -1: as the broker is configured. `assignments`: replicas by partition, instead of the two numbers.
+
+    admin.create_topics([NewTopic("orders", partitions=3, configs={"retention.ms": "60000"})])
+    """
 
     name: str
     partitions: int = -1
@@ -81,7 +84,10 @@ class ResourceType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConfigResource:
-    """One thing that can be configured: a topic by its name, a broker by its id (an empty name: the default of all brokers)."""
+    """One thing that can be configured: a topic by its name, a broker by its id (an empty name: the default of all brokers).
+
+    admin.describe_configs([ConfigResource.topic("orders"), ConfigResource.broker(1)])
+    """
 
     type: ResourceType
     name: str

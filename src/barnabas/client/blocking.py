@@ -2,7 +2,7 @@
 
 Role: owns selector, metadata and network client, and turns "send and poll until answered" into calls with a deadline. Whatever the
 network does meanwhile (disconnects, a leader that moved, a broker that is away) is retried until the deadline, with back-off.
-Thread: its owner's; only `wakeup` from others. Lock: none.
+Thread: its owner's; only `abandon_waits` and the network's `wakeup` from others. Lock: none.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from barnabas.client.addresses import parse_bootstrap
 from barnabas.client.backoff import ExponentialBackoff
 from barnabas.client.cluster import Cluster, Node
-from barnabas.client.errors import ClientTimeout
+from barnabas.client.errors import ClientClosed, ClientTimeout
 from barnabas.client.metadata import Metadata
 from barnabas.client.network_client import NetworkClient, make_selector
 from barnabas.client.requests import BodyBuilder, ClientRequest, ClientResponse
@@ -76,6 +76,7 @@ class BlockingClient:
             make_selector(config, self.clock), self.metadata, config["client.id"], config, self.clock
         )
         self._backoff = ExponentialBackoff(config["retry.backoff.ms"], config["retry.backoff.max.ms"])
+        self._abandoned = False
 
     def now_ms(self) -> int:
         return self.clock.monotonic_ns() // 1_000_000
@@ -86,6 +87,11 @@ class BlockingClient:
     def poll(self, timeout_ms: float) -> list[ClientResponse]:
         return self.network.poll(min(timeout_ms, _LONGEST_POLL_MS), self.now_ms())
 
+    def abandon_waits(self) -> None:
+        """Any thread: what waits now or later gets ClientClosed at once, because its owner is about to close."""
+        self._abandoned = True
+        self.network.wakeup()
+
     def close(self) -> None:
         self.network.close()
 
@@ -94,6 +100,8 @@ class BlockingClient:
     def wait_until(self, condition: Callable[[], object], deadline: Deadline, what: str) -> None:
         """Poll until the condition holds; ClientTimeout names what was waited for and the addresses that failed."""
         while not condition():
+            if self._abandoned:
+                raise ClientClosed(f"{what}: the client was closed meanwhile")
             if deadline.over:
                 tried = self.metadata.failures.words()
                 raise ClientTimeout(f"{what}: not within {deadline.timeout_s * 1000:.0f} ms{tried}")
@@ -102,7 +110,7 @@ class BlockingClient:
     def pause(self, attempt: int, deadline: Deadline) -> None:
         """The back-off after a failed attempt, counted from 0, with the network served meanwhile."""
         end_ms = min(self.now_ms() + self._backoff.after(attempt), deadline.end_ms)
-        while (left := end_ms - self.now_ms()) > 0:
+        while (left := end_ms - self.now_ms()) > 0 and not self._abandoned:
             self.poll(left)
 
     def topics(self, topics: list[str], deadline: Deadline) -> Cluster:

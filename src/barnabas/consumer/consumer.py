@@ -2,8 +2,8 @@
 
 Role: the public face; positions (assignment.py, resets.py), fetching ahead (fetcher.py) and decoding (fetched_partition.py) are its parts.
 There are no groups yet: `assign` says what to read. Where a group's membership will be, every turn begins in `_turn`.
-Thread: one at a time; a second one gets an error. Only `wakeup` may be called from another thread. There is no thread behind the
-consumer's back: the network is served while a call runs, and the brokers' answers wait in the sockets meanwhile. Lock: none.
+Thread: one at a time; a second one gets an error. Only `wakeup` and `abandon_waits` may be called from others. There is no thread behind
+the consumer's back: the network is served while a call runs, and the brokers' answers wait in the sockets meanwhile. Lock: none.
 """
 
 from __future__ import annotations
@@ -240,6 +240,11 @@ class Consumer:
         """From any thread: let a waiting `poll` return at once with what is there."""
         self._woken.set()
         self._client.network.wakeup()
+
+    def abandon_waits(self) -> None:
+        """From any thread, before `close`: whatever waits in this consumer ends at once, with `ClientClosed` unless it is a `poll`."""
+        self._woken.set()
+        self._client.abandon_waits()
 
     def metrics(self) -> dict[str, float]:
         """Counters since the start, by Kafka's names where it has them."""

@@ -1,8 +1,9 @@
 """The pytest plugin (entry point `barnabas`): a real broker for tests, started in a fraction of a second.
 
-Role: fixtures `kafka_broker` (one per session and xdist worker), `kafka_bootstrap_servers`, `kafka_topic` (unique per test)
+Role: fixtures `kafka_broker` (one per session and xdist worker), `kafka_bootstrap_servers`, `kafka_topic` (unique per test),
+`kafka_producer`, `kafka_consumer` (our clients)
 and the marker `@pytest.mark.kafka(partitions=3, config={...})`; a failed test that used the broker shows the last requests.
-Thread: pytest's main thread. Lock: none. Nothing of the broker is imported before a fixture asks for it.
+Thread: pytest's main thread. Lock: none. Nothing of broker and clients is imported before a fixture asks for it.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    from barnabas.consumer import Consumer
+    from barnabas.producer import Producer
     from barnabas.testing.embedded import EmbeddedBroker
 
 BROKER_KEY = pytest.StashKey["EmbeddedBroker"]()
-MAX_TOPIC_NAME = 200
+CLOSE_SECONDS = 10.0
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -68,6 +71,34 @@ def kafka_topic(kafka_broker: EmbeddedBroker, request: pytest.FixtureRequest) ->
     kafka_broker.create_topic(name, partitions, configs)
     yield name
     kafka_broker.delete_topic(name)
+
+
+@pytest.fixture
+def kafka_producer(kafka_bootstrap_servers: str) -> Iterator[Producer]:
+    """A producer that sends at once; what was not sent is sent, then it is closed.
+
+    def test_my_service(kafka_producer, kafka_topic):
+        kafka_producer.send(kafka_topic, b"value").result(10)
+    """
+    from barnabas.producer import Producer
+
+    producer = Producer({"bootstrap.servers": kafka_bootstrap_servers, "linger.ms": 0})
+    yield producer
+    producer.close(CLOSE_SECONDS)
+
+
+@pytest.fixture
+def kafka_consumer(kafka_bootstrap_servers: str, kafka_broker: EmbeddedBroker, kafka_topic: str) -> Iterator[Consumer]:
+    """A consumer that reads all partitions of `kafka_topic` from their beginning, unless the test assigns others.
+
+    def test_my_service(kafka_consumer):
+        assert [record.value for record in kafka_consumer.poll(timeout=5)] == [b"value"]
+    """
+    from barnabas.consumer import Consumer
+
+    with Consumer({"bootstrap.servers": kafka_bootstrap_servers, "auto.offset.reset": "earliest"}) as consumer:
+        consumer.assign((kafka_topic, number) for number in range(kafka_broker.topics()[kafka_topic]))
+        yield consumer
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -1,0 +1,267 @@
+"""The consumer for asyncio: the same core, used from a thread of its own.
+
+Role: each call runs in that thread, one after the other; there is no second implementation of anything. What a cancelled call had
+taken out of a partition is given back, so that no record is lost between two polls.
+Thread: one event loop, and one worker thread behind it. Lock: none; the worker's queue holds at most one call of each waiting task.
+
+Whose turn it is: a poll waits in short turns, and every other call wakes a running one, so that `seek` beside a long `poll` is not kept
+waiting. Polls do not wake each other: two of them would never rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, Self, TypeVar
+
+from barnabas.client.cluster import Partition, PartitionInfo
+from barnabas.client.errors import ClientClosed
+from barnabas.client.offsets import OffsetAndTimestamp
+from barnabas.consumer.consumer import Consumer
+from barnabas.records.kernel.fetched import Record
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["AsyncConsumer"]
+
+_TURN_SECONDS = 0.5
+_THREAD_NAME = "barnabas-async-consumer"
+
+Found = TypeVar("Found")
+
+
+class AsyncConsumer:
+    """A `Consumer` to be awaited, or to be iterated over.
+
+    >>> async with AsyncConsumer({"bootstrap.servers": "localhost:9092"}) as consumer:  # doctest: +SKIP
+    ...     await consumer.assign([("orders", 0)])
+    ...     async for record in consumer:
+    ...         print(record.offset, record.value)
+
+    Every call may be cancelled (`asyncio.timeout`, `Task.cancel`) without losing records. A call that asks the brokers something goes on
+    in its thread until it is answered or its `timeout` is over, and later calls wait for that; `close` does not.
+    """
+
+    def __init__(self, config: Mapping[str, object]) -> None:
+        self._consumer = Consumer(config)
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=_THREAD_NAME)
+        self._ahead: deque[Record] = deque()  # records of `async for` that were not handed out yet
+        self._closing: Future[None] | None = None
+
+    # ---------------------------------------------------------------- what to read
+
+    async def assign(self, partitions: Iterable[Partition]) -> None:
+        """As `Consumer.assign`."""
+        await self._do(partial(self._consumer.assign, list(partitions)))
+
+    @property
+    def assignment(self) -> list[Partition]:
+        """The partitions that are assigned."""
+        return self._consumer.assignment
+
+    async def pause(self, partitions: Iterable[Partition]) -> None:
+        """As `Consumer.pause`."""
+        await self._do(partial(self._consumer.pause, list(partitions)))
+
+    async def resume(self, partitions: Iterable[Partition]) -> None:
+        """As `Consumer.resume`."""
+        await self._do(partial(self._consumer.resume, list(partitions)))
+
+    @property
+    def paused(self) -> list[Partition]:
+        """The partitions that are paused."""
+        return self._consumer.paused
+
+    # ---------------------------------------------------------------- where to read
+
+    async def seek(self, partition: Partition, offset: int) -> None:
+        """As `Consumer.seek`."""
+        await self._do(partial(self._consumer.seek, partition, offset))
+
+    async def seek_to_beginning(self, partitions: Iterable[Partition] | None = None) -> None:
+        """As `Consumer.seek_to_beginning`."""
+        await self._do(partial(self._consumer.seek_to_beginning, partitions))
+
+    async def seek_to_end(self, partitions: Iterable[Partition] | None = None) -> None:
+        """As `Consumer.seek_to_end`."""
+        await self._do(partial(self._consumer.seek_to_end, partitions))
+
+    async def seek_to_time(self, timestamp_ms: int, partitions: Iterable[Partition] | None = None) -> None:
+        """As `Consumer.seek_to_time`."""
+        await self._do(partial(self._consumer.seek_to_time, timestamp_ms, partitions))
+
+    async def position(self, partition: Partition, timeout: float | None = None) -> int:
+        """As `Consumer.position`: the offset of the next record, also within an `async for`."""
+        first = _places_of_records(self._ahead).get(partition)
+        return first if first is not None else await self._ask(partial(self._consumer.position, partition, timeout))
+
+    async def lag(self, partition: Partition) -> int | None:
+        """As `Consumer.lag`, also within an `async for`."""
+        return await self._ask(partial(self._lag, partition, _places_of_records(self._ahead).get(partition)))
+
+    def _lag(self, partition: Partition, first_ahead: int | None) -> int | None:
+        """In the thread: what was taken ahead is still to come."""
+        lag = self._consumer.lag(partition)
+        if lag is None or first_ahead is None:
+            return lag
+        return lag + self._consumer.position(partition) - first_ahead
+
+    async def beginning_offsets(
+        self, partitions: Iterable[Partition], timeout: float | None = None
+    ) -> dict[Partition, int]:
+        """As `Consumer.beginning_offsets`."""
+        return await self._ask(partial(self._consumer.beginning_offsets, list(partitions), timeout))
+
+    async def end_offsets(self, partitions: Iterable[Partition], timeout: float | None = None) -> dict[Partition, int]:
+        """As `Consumer.end_offsets`."""
+        return await self._ask(partial(self._consumer.end_offsets, list(partitions), timeout))
+
+    async def offsets_for_times(
+        self, times: Mapping[Partition, int], timeout: float | None = None
+    ) -> dict[Partition, OffsetAndTimestamp | None]:
+        """As `Consumer.offsets_for_times`."""
+        return await self._ask(partial(self._consumer.offsets_for_times, dict(times), timeout))
+
+    async def partitions_for(self, topic: str, timeout: float | None = None) -> tuple[PartitionInfo, ...]:
+        """As `Consumer.partitions_for`."""
+        return await self._ask(partial(self._consumer.partitions_for, topic, timeout))
+
+    # ---------------------------------------------------------------- reading
+
+    async def poll(self, timeout: float | None = 0.0, max_records: int | None = None) -> list[Record]:
+        """As `Consumer.poll`; `timeout=None` waits until records come."""
+        self._give_back_ahead()
+        return await self._poll(max_records, timeout)
+
+    async def poll_arrow(self, timeout: float | None = 0.0, max_records: int | None = None) -> pa.RecordBatch:
+        """As `Consumer.poll_arrow`; `timeout=None` waits until records come."""
+        self._give_back_ahead()
+        collect = partial(self._consumer.poll_arrow, max_records=max_records)
+        return await self._in_turns(collect, lambda batch: bool(batch.num_rows), _places_of_batch, timeout)
+
+    def __aiter__(self) -> AsyncIterator[Record]:
+        return self
+
+    async def __anext__(self) -> Record:
+        try:
+            while not self._ahead:
+                self._ahead.extend(await self._poll(None, None))
+        except ClientClosed:
+            raise StopAsyncIteration from None
+        return self._ahead.popleft()
+
+    async def _poll(self, max_records: int | None, timeout: float | None) -> list[Record]:
+        return await self._in_turns(
+            partial(self._consumer.poll, max_records=max_records), bool, _places_of_records, timeout
+        )
+
+    async def _in_turns(
+        self,
+        collect: Callable[[float], Found],
+        is_something: Callable[[Found], bool],
+        places_of: Callable[[Found], dict[Partition, int]],
+        timeout: float | None,
+    ) -> Found:
+        """What `collect` finds within `timeout` seconds; between its turns other calls have theirs."""
+        end = time.monotonic() + timeout if timeout is not None else float("inf")
+        while True:
+            turn = min(max(end - time.monotonic(), 0.0), _TURN_SECONDS)
+            found = await self._in_thread(partial(collect, turn), lambda found: self._go_back(places_of(found)))
+            if is_something(found) or time.monotonic() >= end:
+                return found
+
+    # ---------------------------------------------------------------- the thread
+
+    async def _do(self, call: Callable[[], None]) -> None:
+        """A call that changes what comes next; so what `async for` took ahead is given back before."""
+        self._give_back_ahead()
+        await self._ask(call)
+
+    async def _ask(self, call: Callable[[], Found]) -> Found:
+        """A call that is no poll: a poll that waits lets it pass."""
+        if self._closing is None:
+            self._consumer.wakeup()
+        return await self._in_thread(call)
+
+    async def _in_thread(self, call: Callable[[], Found], give_back: Callable[[Found], None] | None = None) -> Found:
+        """The outcome of a call in the thread; `give_back` gets it, there too, when nobody is left to take it."""
+        future = self._submit(call)
+        try:
+            return await asyncio.wrap_future(future)
+        except asyncio.CancelledError:
+            if not future.cancel() and self._closing is None:
+                self._consumer.wakeup()
+                if give_back is not None:
+                    self._submit(partial(_hand_over, future, give_back))
+            raise
+
+    def _submit(self, call: Callable[[], Found]) -> Future[Found]:
+        if self._closing is not None:
+            raise ClientClosed("this consumer is closed")
+        return self._thread.submit(self._unless_closing, call)
+
+    def _unless_closing(self, call: Callable[[], Found]) -> Found:
+        """In the thread: calls that still stood in line when `close` came are not begun."""
+        if self._closing is not None:
+            raise ClientClosed("this consumer is closed")
+        return call()
+
+    def _give_back_ahead(self) -> None:
+        if self._ahead and self._closing is None:
+            self._submit(partial(self._go_back, _places_of_records(self._ahead)))
+        self._ahead.clear()
+
+    def _go_back(self, places: dict[Partition, int]) -> None:
+        """In the thread: read these again."""
+        for partition, offset in places.items():
+            self._consumer.seek(partition, offset)
+
+    # ---------------------------------------------------------------- the rest
+
+    async def metrics(self) -> dict[str, float]:
+        """As `Consumer.metrics`."""
+        return await self._ask(self._consumer.metrics)
+
+    async def close(self) -> None:
+        """Close the connections; calls that wait, in whatever task, get `ClientClosed`, and an `async for` ends. Twice does nothing."""
+        if self._closing is None:
+            self._consumer.abandon_waits()
+            self._closing = self._thread.submit(self._consumer.close)
+            self._thread.shutdown(wait=False)
+        await asyncio.shield(asyncio.wrap_future(self._closing))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<AsyncConsumer {self._consumer!r}>"
+
+
+def _hand_over(ended: Future[Found], give_back: Callable[[Found], None]) -> None:
+    if ended.exception() is None:
+        give_back(ended.result())
+
+
+def _places_of_records(records: Iterable[Record]) -> dict[Partition, int]:
+    """The first offset of each partition."""
+    places: dict[Partition, int] = {}
+    for record in records:
+        places.setdefault((record.topic, record.partition), record.offset)
+    return places
+
+
+def _places_of_batch(batch: pa.RecordBatch) -> dict[Partition, int]:
+    """The first offset of each partition."""
+    places: dict[Partition, int] = {}
+    columns = (batch.column(name).to_pylist() for name in ("topic", "partition", "offset"))
+    for topic, partition, offset in zip(*columns, strict=True):
+        places.setdefault((topic, partition), offset)
+    return places

@@ -1,0 +1,196 @@
+"""The consumer for asyncio: the core is tested in test_consumer.py, here what the event loop adds."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from barnabas import AsyncConsumer
+from barnabas.client.errors import ClientClosed
+from barnabas.errors import BarnabasError
+from bench.brokers import BrokerProcess
+from tests.consumer.conftest import Write
+
+Work = Callable[[AsyncConsumer], Awaitable[None]]
+Run = Callable[..., None]
+DEADLINE_SECONDS = 20
+NOBODY = {"bootstrap.servers": "127.0.0.1:1", "retry.backoff.ms": 20, "reconnect.backoff.ms": 20}
+
+
+@pytest.fixture
+def run(broker: BrokerProcess) -> Run:
+    """`run(work, **settings)`: `work(consumer)` in an event loop, within a deadline."""
+
+    def run_work(work: Work, settings: dict[str, object] | None = None) -> None:
+        async def within_deadline() -> None:
+            given = {"bootstrap.servers": broker.bootstrap, "auto.offset.reset": "earliest", **(settings or {})}
+            async with asyncio.timeout(DEADLINE_SECONDS), AsyncConsumer(given) as consumer:
+                await work(consumer)
+
+        asyncio.run(within_deadline())
+
+    return run_work
+
+
+def test_records_and_batches_can_be_awaited(run: Run, topic: str, write: Write) -> None:
+    write([b"one", b"two"], timestamps=[1000, 2000])
+
+    async def work(consumer: AsyncConsumer) -> None:
+        await consumer.assign([(topic, 0)])
+        assert consumer.assignment == [(topic, 0)]
+        assert [record.value for record in await consumer.poll(timeout=None)] == [b"one", b"two"]
+        assert await consumer.lag((topic, 0)) == 0
+        assert await consumer.poll() == []
+        await consumer.seek((topic, 0), 1)
+        assert (await consumer.poll_arrow(timeout=None)).column("value").to_pylist() == [b"two"]
+        await consumer.seek_to_time(1500)
+        assert await consumer.position((topic, 0)) == 1
+        await consumer.seek_to_beginning()
+        assert await consumer.position((topic, 0)) == 0
+        await consumer.seek_to_end()
+        assert await consumer.position((topic, 0)) == 2
+        assert (await consumer.metrics())["records-consumed-total"] == 3
+
+    run(work)
+
+
+def test_what_can_be_asked(run: Run, topic: str, write: Write) -> None:
+    write([b"one", b"two"], timestamps=[1000, 2000])
+
+    async def work(consumer: AsyncConsumer) -> None:
+        place = (topic, 0)
+        assert await consumer.beginning_offsets([place]) == {place: 0}
+        assert await consumer.end_offsets([place]) == {place: 2}
+        found = (await consumer.offsets_for_times({place: 1001}))[place]
+        assert found is not None
+        assert found.offset == 1
+        assert len(await consumer.partitions_for(topic)) == 2
+        await consumer.assign([place])
+        await consumer.pause([place])
+        assert consumer.paused == [place]
+        assert await consumer.poll(timeout=0.2) == []
+        await consumer.resume([place])
+        assert len(await consumer.poll(timeout=None)) == 2
+
+    run(work)
+
+
+def test_async_for_goes_on_where_it_was_left_whatever_comes_between(run: Run, topic: str, write: Write) -> None:
+    write([b"%d" % number for number in range(1000)])
+
+    async def work(consumer: AsyncConsumer) -> None:
+        await consumer.assign([(topic, 0)])
+        offsets = []
+        async for record in consumer:
+            offsets.append(record.offset)
+            if len(offsets) == 10:
+                break
+        assert await consumer.position((topic, 0)) == 10
+        assert await consumer.lag((topic, 0)) == 990
+        offsets += [record.offset for record in await consumer.poll(timeout=None, max_records=5)]
+        async for record in consumer:
+            offsets.append(record.offset)
+            if len(offsets) == 1000:
+                break
+        assert offsets == list(range(1000))
+
+    run(work)
+
+
+def test_a_loop_of_cancelled_polls_loses_nothing(run: Run, topic: str, write: Write) -> None:
+    """Cancelled at every point of its way: standing in line, waiting, with records found that nobody has taken."""
+    write([b"%d" % number for number in range(2000)])
+
+    async def work(consumer: AsyncConsumer) -> None:
+        await consumer.assign([(topic, 0)])
+        offsets: list[int] = []
+        cancelled = 0
+        patience = 0.0
+        while len(offsets) < 2000:
+            poll = consumer.poll(timeout=None) if len(offsets) % 2 else consumer.poll_arrow(timeout=None, max_records=1)
+            try:
+                async with asyncio.timeout(patience):
+                    found = await poll
+            except TimeoutError:
+                cancelled += 1
+                patience = (patience + 0.0004) % 0.02
+                continue
+            offsets += found.column("offset").to_pylist() if hasattr(found, "column") else [r.offset for r in found]
+        assert offsets == list(range(2000))
+        assert cancelled > 0
+
+    run(work, {"max.poll.records": 50, "max.partition.fetch.bytes": 2000})
+
+
+def test_other_calls_pass_a_poll_that_waits(run: Run, topic: str, write: Write) -> None:
+    write([b"one"])
+
+    async def work(consumer: AsyncConsumer) -> None:
+        await consumer.assign([(topic, 0)])
+        await consumer.seek((topic, 0), 1)
+        poll = asyncio.create_task(consumer.poll(timeout=None))
+        await asyncio.sleep(0)
+        await consumer.seek((topic, 0), 0)
+        assert [record.value for record in await poll] == [b"one"]
+
+    run(work)
+
+
+def test_the_loop_is_free_while_a_poll_waits(run: Run, topic: str) -> None:
+    async def work(consumer: AsyncConsumer) -> None:
+        await consumer.assign([(topic, 0)])
+        poll = asyncio.create_task(consumer.poll(timeout=0.3))
+        turns = 0
+        while not poll.done():
+            await asyncio.sleep(0.001)
+            turns += 1
+        assert turns > 10
+        assert poll.result() == []
+
+    run(work)
+
+
+def test_close_ends_what_waits(run: Run, topic: str) -> None:
+    async def iterate(consumer: AsyncConsumer) -> list[object]:
+        return [record async for record in consumer]
+
+    async def work(consumer: AsyncConsumer) -> None:
+        await consumer.assign([(topic, 0)])
+        poll = asyncio.create_task(consumer.poll(timeout=None))
+        loop = asyncio.create_task(iterate(consumer))
+        await asyncio.sleep(0)
+        await consumer.close()
+        with pytest.raises(ClientClosed):
+            await poll
+        assert await loop == []
+        await consumer.close()
+        with pytest.raises(ClientClosed):
+            await consumer.poll()
+        assert [record async for record in consumer] == []
+
+    run(work)
+
+
+def test_close_does_not_wait_for_a_broker_that_is_away() -> None:
+    async def work() -> float:
+        async with AsyncConsumer(NOBODY) as consumer:
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.1):
+                    await consumer.end_offsets([("orders", 0)], timeout=60)
+            start = time.monotonic()
+        return time.monotonic() - start
+
+    assert asyncio.run(work()) < 10
+
+
+def test_errors_come_to_the_caller(run: Run, topic: str) -> None:
+    async def work(consumer: AsyncConsumer) -> None:
+        with pytest.raises(BarnabasError):
+            await consumer.seek((topic, 0), 5)
+        with pytest.raises(ValueError, match="not negative"):
+            await consumer.seek((topic, 0), -5)
+
+    run(work)
