@@ -8,6 +8,7 @@ Thread: the main thread. Lock: none.
 from __future__ import annotations
 
 from importlib import import_module
+from typing import Any
 
 import click
 
@@ -16,8 +17,14 @@ from barnabas import __version__
 COMMANDS = {
     "broker": "Start a broker.",
     "config": "Print the settings that a broker or a topic has.",
+    "configs": "Print and change the settings of topics and brokers, and quotas.",
+    "consume": "Print the records of topics.",
     "log": "Verify, dump or repair the files of a log, without a broker.",
+    "offsets": "Print where partitions begin and end, or what they had at a time.",
+    "produce": "Send the lines of files to a topic.",
+    "topics": "List, describe, create, alter and delete topics.",
 }
+INTERRUPTED = 130
 
 
 class LazyCommands(click.Group):
@@ -32,6 +39,13 @@ class LazyCommands(click.Group):
         command = import_module(f"barnabas.cli.{cmd_name}").command
         assert isinstance(command, click.Command)
         return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Ctrl-C ends every command without a word, with the exit code that shells use for it."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            ctx.exit(INTERRUPTED)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

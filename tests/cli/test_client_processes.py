@@ -1,0 +1,97 @@
+"""The commands as a shell runs them: through pipes, and ended by Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO, Any
+
+import pytest
+
+from barnabas.testing import EmbeddedBroker
+from tests.waiting import wait_until
+
+SECONDS = 20
+INTERRUPTED = 130
+NOBODY_READS = 141
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker() as running:
+        yield running
+
+
+@pytest.fixture
+def topic(broker: EmbeddedBroker) -> str:
+    name = broker.unique_topic_name("piped")
+    broker.create_topic(name)
+    return name
+
+
+@contextmanager
+def started(broker: EmbeddedBroker, *arguments: str, stdin: int | IO[bytes] = subprocess.PIPE) -> Iterator[Any]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "barnabas", *arguments],
+        stdin=stdin,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "KAFKA_BOOTSTRAP_SERVERS": broker.bootstrap_servers},
+    )
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_a_pipe_from_a_topic_to_another(broker: EmbeddedBroker, topic: str) -> None:
+    source = broker.unique_topic_name("source")
+    broker.create_topic(source)
+    lines = b"".join(b"line %d\n" % number for number in range(20_000))
+    with started(broker, "produce", "-t", source) as first:
+        assert first.communicate(lines, SECONDS) == (b"", b"")
+        assert first.returncode == 0
+    with (
+        started(broker, "consume", "-t", source, "--from-beginning", "-e") as reader,
+        started(broker, "produce", "-t", topic, stdin=reader.stdout) as writer,
+    ):
+        assert writer.wait(SECONDS) == 0
+        assert reader.wait(SECONDS) == 0
+    assert [record.value for record in broker.records(topic)] == lines.splitlines()
+
+
+def test_ctrl_c_ends_a_consumer_without_a_word(broker: EmbeddedBroker, topic: str) -> None:
+    with started(broker, "produce", "-t", topic) as writer:
+        writer.communicate(b"one\n", SECONDS)
+    with started(broker, "consume", "-t", topic, "--from-beginning") as reader:
+        assert reader.stdout.readline() == b"one\n"
+        reader.send_signal(signal.SIGINT)
+        assert reader.communicate(timeout=SECONDS) == (b"", b"")
+        assert reader.returncode == INTERRUPTED
+
+
+def test_ctrl_c_loses_nothing_that_a_producer_has_read(broker: EmbeddedBroker, topic: str) -> None:
+    # The first line has no room for another in its batch, which is sent; the second one lingers for a minute: only an orderly end sends it.
+    with started(broker, "produce", "-t", topic, "-X", "linger.ms=60000") as writer:
+        writer.stdin.write(b"x" * 20_000 + b"\n" + b"y" * 10_000 + b"\n")
+        writer.stdin.flush()
+        wait_until(lambda: broker.records(topic), SECONDS, "the first record")
+        writer.send_signal(signal.SIGINT)
+        assert writer.wait(SECONDS) == INTERRUPTED
+        assert writer.stderr.read() == b""
+    assert [record.value for record in broker.records(topic)][1:] == [b"y" * 10_000]
+
+
+def test_a_reader_that_leaves_ends_the_consumer(broker: EmbeddedBroker, topic: str) -> None:
+    with started(broker, "produce", "-t", topic) as writer:
+        writer.communicate((b"x" * 500_000 + b"\n") * 20, SECONDS)  # far more than a pipe holds
+    with started(broker, "consume", "-t", topic, "--from-beginning") as reader:
+        reader.stdout.read(10)
+        reader.stdout.close()
+        assert reader.wait(SECONDS) == NOBODY_READS
+        assert reader.stderr.read() == b""
