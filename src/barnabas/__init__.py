@@ -7,9 +7,10 @@ loaded when they are first used.
 """
 
 import logging
-from typing import TYPE_CHECKING
 
 from barnabas import native
+
+TYPE_CHECKING = False  # type checkers know the name; importing `typing` for it would be the dearest line here
 
 if TYPE_CHECKING:
     from barnabas.client.admin import Admin

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import pytest
 
 from barnabas import AsyncConsumer
-from barnabas.client.errors import ClientClosed
+from barnabas.client.errors import ClientClosed, ForkedClient
 from barnabas.errors import BarnabasError
 from bench.brokers import BrokerProcess
 from tests.consumer.conftest import Write
@@ -192,5 +194,31 @@ def test_errors_come_to_the_caller(run: Run, topic: str) -> None:
             await consumer.seek((topic, 0), 5)
         with pytest.raises(ValueError, match="not negative"):
             await consumer.seek((topic, 0), -5)
+
+    run(work)
+
+
+def test_a_forked_child_is_refused(run: Run, topic: str, tmp_path: Path) -> None:
+    """Its thread would be missing: without the refusal the child would wait for ever."""
+    report = tmp_path / "report"
+
+    async def in_child(consumer: AsyncConsumer) -> None:
+        try:
+            await consumer.poll(timeout=1)
+        except ForkedClient as error:
+            await consumer.close()
+            report.write_text(str(error))
+
+    async def work(consumer: AsyncConsumer) -> None:
+        await consumer.assign([(topic, 0)])
+        child = os.fork()
+        if child == 0:
+            try:
+                in_child(consumer).send(None)
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+        assert "was made before this process was forked" in report.read_text()
+        assert await consumer.poll(timeout=0.1) == []
 
     run(work)

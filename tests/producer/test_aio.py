@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import pyarrow as pa
 import pytest
 
 from barnabas.errors import KafkaError
@@ -29,6 +30,19 @@ def test_outcomes_can_be_awaited() -> None:
     with EmbeddedBroker(topics={"orders": 1}) as broker:
         asyncio.run(work(broker.bootstrap_servers))
         assert len(broker.records("orders")) == 502
+
+
+def test_tables_and_partitions_can_be_awaited() -> None:
+    async def work(servers: str) -> None:
+        async with AsyncProducer({"bootstrap.servers": servers}) as ours:
+            assert len(await ours.partitions_for("orders")) == 2
+            table = pa.table({"value": [b"a", b"b", b"c"], "partition": pa.array([0, 0, 1], pa.int32())})
+            ranges = await ours.send_arrow("orders", table)
+            assert sorted((one.partition, one.first_offset, one.count) for one in ranges) == [(0, 0, 2), (1, 0, 1)]
+
+    with EmbeddedBroker(topics={"orders": 2}) as broker:
+        asyncio.run(work(broker.bootstrap_servers))
+        assert [record.value for record in broker.records("orders")] == [b"a", b"b", b"c"]
 
 
 def test_full_memory_does_not_block_the_loop() -> None:

@@ -220,7 +220,9 @@ class Admin:
     # ---------------------------------------------------------------- the rest
 
     def close(self) -> None:
-        """Close the connections; a second time does nothing."""
+        """Close the connections; a second time does nothing, nor does a forked child, whose connections are the parent's."""
+        if self._owner.is_forked:
+            return
         with self._owner:
             if not self._closed:
                 self._closed = True

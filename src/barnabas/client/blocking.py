@@ -7,6 +7,7 @@ Thread: its owner's; only `abandon_waits` and the network's `wakeup` from others
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 from barnabas.client.addresses import parse_bootstrap
 from barnabas.client.backoff import ExponentialBackoff
 from barnabas.client.cluster import Cluster, Node
-from barnabas.client.errors import ClientClosed, ClientTimeout
+from barnabas.client.errors import ClientClosed, ClientTimeout, ForkedClient
 from barnabas.client.metadata import Metadata
 from barnabas.client.network_client import NetworkClient, make_selector
 from barnabas.client.requests import BodyBuilder, ClientRequest, ClientResponse
@@ -48,15 +49,23 @@ class Deadline:
 
 
 class SingleThread:
-    """Refuses a second thread while a first one is inside: `with owner:` around every public call."""
+    """Refuses a second thread while a first one is inside, and a forked process: `with owner:` around every public call."""
 
-    __slots__ = ("_lock", "_what")
+    __slots__ = ("_lock", "_process", "_what")
 
     def __init__(self, what: str) -> None:
         self._what = what
+        self._process = os.getpid()
         self._lock = threading.Lock()
 
+    @property
+    def is_forked(self) -> bool:
+        """Whether this is a child of the process that made the client: the connections are the parent's."""
+        return os.getpid() != self._process
+
     def __enter__(self) -> None:
+        if self.is_forked:
+            raise ForkedClient(f"this {self._what} was made before this process was forked; make one in the child")
         if not self._lock.acquire(blocking=False):
             raise BarnabasError(f"this {self._what} is being used by another thread: give each thread one of its own")
 

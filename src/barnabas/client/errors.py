@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError
 
-__all__ = ["ClientClosed", "ClientTimeout", "NodeNotReady", "UnsupportedVersion"]
+__all__ = ["ClientClosed", "ClientTimeout", "ForkedClient", "NodeNotReady", "UnsupportedVersion"]
 
 
 class UnsupportedVersion(KafkaError):
@@ -26,6 +26,10 @@ class ClientTimeout(KafkaError, TimeoutError):
 
 class ClientClosed(BarnabasError):
     """The client was closed."""
+
+
+class ForkedClient(BarnabasError):
+    """A client does not work in a child process that was forked after it was made: its connections are the parent's."""
 
 
 class NodeNotReady(BarnabasError):

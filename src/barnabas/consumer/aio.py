@@ -11,6 +11,7 @@ waiting. Polls do not wake each other: two of them would never rest.
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
@@ -19,7 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from barnabas.client.cluster import Partition, PartitionInfo
-from barnabas.client.errors import ClientClosed
+from barnabas.client.errors import ClientClosed, ForkedClient
 from barnabas.client.offsets import OffsetAndTimestamp
 from barnabas.consumer.consumer import Consumer
 from barnabas.records.kernel.fetched import Record
@@ -43,7 +44,8 @@ class AsyncConsumer:
     ...     async for record in consumer:
     ...         print(record.offset, record.value)
 
-    Every call may be cancelled (`asyncio.timeout`, `Task.cancel`) without losing records. A call that asks the brokers something goes on
+    Every call may be cancelled (`asyncio.timeout`, `Task.cancel`) without losing records; where several tasks read with one consumer, what
+    is given back by one may come twice to another. A call that asks the brokers something goes on
     in its thread until it is answered or its `timeout` is over, and later calls wait for that; `close` does not.
     """
 
@@ -52,6 +54,7 @@ class AsyncConsumer:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=_THREAD_NAME)
         self._ahead: deque[Record] = deque()  # records of `async for` that were not handed out yet
         self._closing: Future[None] | None = None
+        self._process = os.getpid()
 
     # ---------------------------------------------------------------- what to read
 
@@ -184,8 +187,8 @@ class AsyncConsumer:
 
     async def _ask(self, call: Callable[[], Found]) -> Found:
         """A call that is no poll: a poll that waits lets it pass."""
-        if self._closing is None:
-            self._consumer.wakeup()
+        self._check_usable()
+        self._consumer.wakeup()
         return await self._in_thread(call)
 
     async def _in_thread(self, call: Callable[[], Found], give_back: Callable[[Found], None] | None = None) -> Found:
@@ -201,15 +204,19 @@ class AsyncConsumer:
             raise
 
     def _submit(self, call: Callable[[], Found]) -> Future[Found]:
-        if self._closing is not None:
-            raise ClientClosed("this consumer is closed")
-        return self._thread.submit(self._unless_closing, call)
+        self._check_usable()
+        return self._thread.submit(self._run, call)
 
-    def _unless_closing(self, call: Callable[[], Found]) -> Found:
+    def _run(self, call: Callable[[], Found]) -> Found:
         """In the thread: calls that still stood in line when `close` came are not begun."""
+        self._check_usable()
+        return call()
+
+    def _check_usable(self) -> None:
+        if os.getpid() != self._process:
+            raise ForkedClient("this consumer was made before this process was forked, and its thread is not here")
         if self._closing is not None:
             raise ClientClosed("this consumer is closed")
-        return call()
 
     def _give_back_ahead(self) -> None:
         if self._ahead and self._closing is None:
@@ -229,6 +236,8 @@ class AsyncConsumer:
 
     async def close(self) -> None:
         """Close the connections; calls that wait, in whatever task, get `ClientClosed`, and an `async for` ends. Twice does nothing."""
+        if os.getpid() != self._process:
+            return
         if self._closing is None:
             self._consumer.abandon_waits()
             self._closing = self._thread.submit(self._consumer.close)

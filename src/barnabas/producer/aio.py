@@ -10,10 +10,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
+from barnabas.client.cluster import PartitionInfo
 from barnabas.producer.producer import Producer
 from barnabas.records.kernel.send_path import RecordFuture, RecordMetadata
+
+if TYPE_CHECKING:
+    import pyarrow
+
+    from barnabas.producer.arrow import RecordRange
 
 __all__ = ["AsyncProducer"]
 
@@ -40,6 +46,18 @@ class AsyncProducer:
     async def send_and_wait(self, topic: str, value: Any = None, **record: Any) -> RecordMetadata:
         """Send a record and wait until it is written."""
         return await (await self.send(topic, value, **record))
+
+    async def send_arrow(self, topic: str, table: pyarrow.Table | pyarrow.RecordBatch) -> list[RecordRange]:
+        """As `Producer.send_arrow`, and wait until every row is written; rows that are on their way stay so when it is cancelled."""
+
+        def send() -> list[RecordRange]:
+            return self._producer.send_arrow(topic, table).result()
+
+        return await asyncio.get_running_loop().run_in_executor(None, send)
+
+    async def partitions_for(self, topic: str) -> list[PartitionInfo]:
+        """As `Producer.partitions_for`."""
+        return await asyncio.get_running_loop().run_in_executor(None, self._producer.partitions_for, topic)
 
     async def flush(self, timeout: float | None = None) -> int:
         """As `Producer.flush`."""

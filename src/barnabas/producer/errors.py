@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from barnabas.client.errors import ClientClosed, ClientTimeout
+from barnabas.client.errors import ClientClosed, ClientTimeout, ForkedClient
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError
 
 __all__ = [
@@ -27,7 +27,7 @@ class ProducerClosed(ClientClosed):
     """The producer was closed, or is being closed."""
 
 
-class ForkedProducer(BarnabasError):
+class ForkedProducer(ForkedClient):
     """A producer does not work in a child process that was forked after it was made: its thread is not there."""
 
 
