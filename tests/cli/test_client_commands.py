@@ -4,55 +4,12 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
-from barnabas.cli import main
 from barnabas.testing import EmbeddedBroker
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[EmbeddedBroker]:
-    with EmbeddedBroker(config={"auto.create.topics.enable": "false"}) as running:
-        yield running
-
-
-@pytest.fixture
-def topic(broker: EmbeddedBroker) -> str:
-    name = broker.unique_topic_name("orders")
-    broker.create_topic(name, 2)
-    return name
-
-
-class Shell:
-    """Runs commands against the broker, found through the environment."""
-
-    def __init__(self, server: str) -> None:
-        self._environment = {"KAFKA_BOOTSTRAP_SERVERS": server}
-
-    def __call__(self, *arguments: object, text: str | bytes | None = None) -> Result:
-        return CliRunner().invoke(main, [str(word) for word in arguments], input=text, env=self._environment)
-
-    def ok(self, *arguments: object, text: str | bytes | None = None) -> str:
-        result = self(*arguments, text=text)
-        assert result.exit_code == 0, result.output
-        return result.stdout
-
-    def rows(self, *arguments: object) -> Any:
-        return json.loads(self.ok(*arguments, "--format", "json"))
-
-    def records(self, *arguments: object) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.ok("consume", *arguments, "-e", "--format", "json").splitlines()]
-
-
-@pytest.fixture
-def shell(broker: EmbeddedBroker) -> Shell:
-    return Shell(broker.bootstrap_servers)
-
+from tests.cli.shell import Shell
 
 # Topics
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import IO, Any
 
 import pytest
@@ -95,3 +96,36 @@ def test_a_reader_that_leaves_ends_the_consumer(broker: EmbeddedBroker, topic: s
         reader.stdout.close()
         assert reader.wait(SECONDS) == NOBODY_READS
         assert reader.stderr.read() == b""
+
+
+def test_memory_does_not_grow_with_the_file(broker: EmbeddedBroker, topic: str, tmp_path: Path) -> None:
+    small, large = tmp_path / "small", tmp_path / "large"
+    small.write_bytes(b"x" * 999 + b"\n")
+    large.write_bytes((b"x" * 999 + b"\n") * 60_000)
+    least = peak_memory(broker, "produce", "-t", topic, "-X", "buffer.memory=4194304", str(small))
+    most = peak_memory(broker, "produce", "-t", topic, "-X", "buffer.memory=4194304", str(large))
+    assert most - least < 25_000_000
+    assert len(broker.records(topic)) == 60_001
+
+
+def peak_memory(broker: EmbeddedBroker, *arguments: str) -> int:
+    """The most bytes that a command had at once; it must succeed."""
+    code = "import resource, sys\nfrom barnabas.cli import main\ntry:\n    main()\nexcept SystemExit as end:\n    assert not end.code\n"
+    code += "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+    command = [sys.executable, "-c", code, *arguments]
+    environment = {**os.environ, "KAFKA_BOOTSTRAP_SERVERS": broker.bootstrap_servers}
+    done = subprocess.run(command, env=environment, capture_output=True, timeout=SECONDS, check=True)
+    return int(done.stdout) * 1024
+
+
+def test_the_shell_completes_commands_and_flags() -> None:
+    def completed(words: str, position: int) -> list[str]:
+        asked = {"_BARNABAS_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(position)}
+        code = "from barnabas.cli import main\nmain(prog_name='barnabas')"
+        command = [sys.executable, "-c", code]
+        return subprocess.run(
+            command, check=False, env={**os.environ, **asked}, capture_output=True, text=True
+        ).stdout.split()
+
+    assert completed("barnabas to", 1) == ["plain,topics"]
+    assert "plain,--from-beginning" in completed("barnabas consume --f", 2)

@@ -16,11 +16,13 @@ from barnabas import __version__
 
 COMMANDS = {
     "broker": "Start a broker.",
+    "cat": "kcat's flags: produce, consume, metadata, offsets.",
     "config": "Print the settings that a broker or a topic has.",
     "configs": "Print and change the settings of topics and brokers, and quotas.",
     "consume": "Print the records of topics.",
     "log": "Verify, dump or repair the files of a log, without a broker.",
     "offsets": "Print where partitions begin and end, or what they had at a time.",
+    "perf": "Measure how fast records are sent and read.",
     "produce": "Send the lines of files to a topic.",
     "topics": "List, describe, create, alter and delete topics.",
 }

@@ -54,10 +54,10 @@ def key_value(text: str) -> tuple[str, str]:
     return key.strip(), value
 
 
-def client_command(kind: str) -> Callable[[Function], Callable[..., Any]]:
+def client_command(kind: str, *names: str) -> Callable[[Function], Callable[..., Any]]:
     """Add the options by which a client finds its cluster, and turn errors into exit codes.
 
-    `kind` is in the names that Kafka's tools have for -X and -F.
+    `kind` is in the names that Kafka's tools have for -X and -F; `names` are more of them for -X.
     """
 
     def decorate(function: Function) -> Callable[..., Any]:
@@ -69,12 +69,12 @@ def client_command(kind: str) -> Callable[[Function], Callable[..., Any]]:
                 client = client_settings(settings_file, settings, bootstrap_server)
                 return function(client=client, **rest)
 
-        return _with_options(run, kind)
+        return _with_options(run, kind, names)
 
     return decorate
 
 
-def _with_options(run: Callable[..., Any], kind: str) -> Callable[..., Any]:
+def _with_options(run: Callable[..., Any], kind: str, names: tuple[str, ...]) -> Callable[..., Any]:
     server = click.option(
         "-b",
         "--bootstrap-server",
@@ -85,6 +85,7 @@ def _with_options(run: Callable[..., Any], kind: str) -> Callable[..., Any]:
         "-X",
         "--command-property",
         f"--{kind}-property",
+        *names,
         "settings",
         multiple=True,
         metavar="KEY=VALUE",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -112,39 +112,59 @@ def _headers(record: Record) -> bytes:
     return b",".join(name.encode() + b"=" + (b"NULL" if value is None else value) for name, value in record.headers)
 
 
-_TOKENS: dict[str, Callable[[Any], bytes]] = {
-    "s": lambda record: record.value or b"",
-    "v": lambda record: record.value or b"",
-    "S": lambda record: b"%d" % _size(record.value),
-    "R": lambda record: _size(record.value).to_bytes(4, "big", signed=True),
-    "k": lambda record: record.key or b"",
-    "K": lambda record: b"%d" % _size(record.key),
-    "T": lambda record: b"%d" % record.timestamp,
-    "h": _headers,
-    "t": lambda record: record.topic.encode(),
-    "p": lambda record: b"%d" % record.partition,
-    "o": lambda record: b"%d" % record.offset,
-    "%": lambda record: b"%",
-}
+def _tokens(null: bytes) -> dict[str, Field]:
+    def value(record: Record) -> bytes:
+        found: bytes | None = record.value
+        return null if found is None else found
+
+    def key(record: Record) -> bytes:
+        found: bytes | None = record.key
+        return null if found is None else found
+
+    return {
+        "s": value,
+        "v": value,
+        "S": lambda record: b"%d" % _size(record.value),
+        "R": lambda record: _size(record.value).to_bytes(4, "big", signed=True),
+        "k": key,
+        "K": lambda record: b"%d" % _size(record.key),
+        "T": lambda record: b"%d" % record.timestamp,
+        "h": _headers,
+        "t": lambda record: record.topic.encode(),
+        "p": lambda record: b"%d" % record.partition,
+        "o": lambda record: b"%d" % record.offset,
+        "%": lambda record: b"%",
+    }
+
+
 _ESCAPES = {"n": b"\n", "r": b"\r", "t": b"\t", "0": b"\0", "\\": b"\\"}
-_PIECE = re.compile(r"%(.)|\\x([0-9a-fA-F]{2})|\\(.)|([^%\\]+)|(.)", re.DOTALL)
+_ESCAPE = re.compile(r"\\x([0-9a-fA-F]{2})|\\(.)|([^\\]+|\\)", re.DOTALL)
+_TOKEN = re.compile(r"%(.?)", re.DOTALL)
 
 
-def kcat_format(text: str) -> Formatter:
+def kcat_format(text: str, null: bytes = b"") -> Formatter:
     """kcat's -f: %s value, %k key, %h headers, %t topic, %p partition, %o offset, %T time, %S and %K sizes, %R size as bytes;
     rpk's %v is the value too. Escapes as in C."""
-    parts: list[Callable[[Any], bytes]] = []
-    for token, code, escape, plain, lone in _PIECE.findall(text):
-        if token:
-            if token not in _TOKENS:
-                raise click.UsageError(f"%{token} is not known in a format; there are: %{' %'.join(_TOKENS)}")
-            parts.append(_TOKENS[token])
+    tokens = _tokens(null)
+    parts: list[Field] = []
+    for place, piece in enumerate(_TOKEN.split(text)):
+        if place % 2 == 0:  # re.split: text and tokens in turn
+            parts.append(_constant(unescaped(piece)))
+        elif piece in tokens:
+            parts.append(tokens[piece])
         else:
-            parts.append(
-                _constant(bytes.fromhex(code) or _ESCAPES.get(escape, escape.encode()) or (plain or lone).encode())
-            )
+            raise click.UsageError(f"%{piece} is not known in a format; there are: %{' %'.join(tokens)}")
     return lambda record: b"".join([part(record) for part in parts])
 
 
-def _constant(data: bytes) -> Callable[[Any], bytes]:
+def unescaped(text: str) -> bytes:
+    """A text with escapes as in C: \\n, \\t, \\x1f."""
+    found = _ESCAPE.findall(text)
+    return b"".join(
+        bytes.fromhex(code) if code else _ESCAPES.get(letter, letter.encode()) if letter else plain.encode()
+        for code, letter, plain in found
+    )
+
+
+def _constant(data: bytes) -> Field:
     return lambda _: data

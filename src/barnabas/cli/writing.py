@@ -9,13 +9,13 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 
 import click
 
+from barnabas.cli.progress import progress_bar
 from barnabas.cli.record_lines import Headers, Parser
 from barnabas.errors import BarnabasError
 
@@ -28,9 +28,6 @@ LINE_TO_RECORD = 4
 """A record can be written down in more bytes than it has: hexadecimal doubles it, and JSON has names."""
 CHUNK_BYTES = 65_536
 INTERRUPTED_SECONDS = 5.0
-PROGRESS_LINES = 1024
-
-Progress = Callable[[int], None]
 
 
 def largest_line(client: Mapping[str, object]) -> int:
@@ -48,7 +45,8 @@ class Destination:
     parse: Parser
     partition: int | None = None
     headers: Headers | None = None
-    line_end: bytes = b"\n"
+    line_end: bytes | None = b"\n"
+    """None: a file is one record."""
     largest_line: int = LINE_TO_RECORD * DEFAULT_REQUEST_SIZE
 
 
@@ -98,7 +96,7 @@ def write_files(client: dict[str, object], files: Sequence[str], where: Destinat
 def _write_file(producer: Producer, file: str, where: Destination, deliveries: Deliveries) -> None:
     name = "standard input" if file == "-" else file
     number = 0
-    with click.open_file(file, "rb") as stream, progress(stream, name) as advance:
+    with click.open_file(file, "rb") as stream, progress_bar(name, _size(stream), LONG_WORK_BYTES) as advance:
         try:
             for line in lines(stream, where.line_end, where.largest_line):
                 number += 1
@@ -119,8 +117,11 @@ def _send(producer: Producer, where: Destination, line: bytes, deliveries: Deliv
     producer.send(where.topic, value, key, headers, where.partition, timestamp, deliveries)
 
 
-def lines(stream: IO[bytes], end: bytes, largest: int) -> Iterator[bytes]:
+def lines(stream: IO[bytes], end: bytes | None, largest: int) -> Iterator[bytes]:
     """Lines without their end; one that never ends is refused before it fills the memory."""
+    if end is None:
+        yield _whole(stream, largest)
+        return
     if end != b"\n":
         yield from _pieces(stream, end, largest)
         return
@@ -134,6 +135,13 @@ def lines(stream: IO[bytes], end: bytes, largest: int) -> Iterator[bytes]:
             yield line
 
 
+def _whole(stream: IO[bytes], largest: int) -> bytes:
+    data = stream.read(largest)
+    if len(data) >= largest:
+        raise LineTooLong(f"it has more than {largest} bytes, which max.request.size rules out")
+    return data
+
+
 def _pieces(stream: IO[bytes], end: bytes, largest: int) -> Iterator[bytes]:
     """As `lines`, for another end than the new line."""
     rest = b""
@@ -144,36 +152,6 @@ def _pieces(stream: IO[bytes], end: bytes, largest: int) -> Iterator[bytes]:
             raise LineTooLong(f"it has more than {largest} bytes, which max.request.size rules out")
     if rest:
         yield rest
-
-
-@contextlib.contextmanager
-def progress(stream: IO[bytes], name: str) -> Iterator[Progress]:
-    """A bar on standard error for a large file at a terminal; it is gone afterwards."""
-    size = _size(stream)
-    if size < LONG_WORK_BYTES or not sys.stderr.isatty():
-        yield lambda _: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
-    from rich.progress import Progress as Bar
-
-    columns = (TextColumn(name), BarColumn(), DownloadColumn(True), TransferSpeedColumn(), TimeRemainingColumn())
-    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
-        yield _in_steps(bar, bar.add_task(name, total=size))
-
-
-def _in_steps(bar: object, task: object) -> Progress:
-    """The bar takes a lock and looks at the clock: once for many lines is enough."""
-    count = total = 0
-
-    def advance(size: int) -> None:
-        nonlocal count, total
-        count += 1
-        total += size
-        if count % PROGRESS_LINES == 0:
-            bar.update(task, completed=total)  # type: ignore[attr-defined]
-
-    return advance
 
 
 def _size(stream: IO[bytes]) -> int:
