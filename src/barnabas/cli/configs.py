@@ -125,9 +125,10 @@ def resource(kind: str, name: str | None) -> ConfigResource:
 
 def setting_rows(admin: Admin, whose: ConfigResource, everything: bool) -> list[dict[str, Any]]:
     """Without `everything` only what was set on this resource, as kafka-configs prints it."""
-    from barnabas.client.admin_results import ConfigSource
+    from barnabas.client.admin_results import ConfigSource, ResourceType
 
-    own = (ConfigSource.TOPIC, ConfigSource.DYNAMIC_BROKER, ConfigSource.DYNAMIC_DEFAULT_BROKER)
+    of_a_broker = (ConfigSource.DYNAMIC_BROKER, ConfigSource.DYNAMIC_DEFAULT_BROKER)
+    own = (ConfigSource.TOPIC,) if whose.type is ResourceType.TOPIC else of_a_broker
     (found,) = admin.describe_configs([whose]).values()
     return [
         {

@@ -5,6 +5,7 @@ Role: flags to calls of the admin client, results to rows. Thread: the main thre
 
 from __future__ import annotations
 
+import base64
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -107,8 +108,15 @@ def changed_settings(admin: Admin, names: list[str]) -> dict[str, dict[str, str 
 
 def headline(topic: TopicDescription, settings: dict[str, str | None]) -> str:
     replicas = max((len(info.replicas) for info in topic.partitions), default=0)
-    words = f"{topic.name}  id {topic.id or '-'}  partitions {len(topic.partitions)}  replication factor {replicas}"
+    words = (
+        f"{topic.name}  id {id_text(topic) or '-'}  partitions {len(topic.partitions)}  replication factor {replicas}"
+    )
     return words + "".join(f"  {key}={value}" for key, value in sorted(settings.items()))
+
+
+def id_text(topic: TopicDescription) -> str | None:
+    """As Kafka writes ids everywhere, also in its files."""
+    return base64.urlsafe_b64encode(topic.id.bytes).decode().rstrip("=") if topic.id else None
 
 
 def partition_rows(topic: TopicDescription) -> list[dict[str, Any]]:
@@ -130,7 +138,7 @@ def topic_json(topic: TopicDescription, settings: dict[str, str | None]) -> dict
         del row["topic"]
     return {
         "topic": topic.name,
-        "id": str(topic.id) if topic.id else None,
+        "id": id_text(topic),
         "internal": topic.internal,
         "configs": settings,
         "partitions": rows,
