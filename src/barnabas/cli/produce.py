@@ -48,7 +48,7 @@ def command(client: dict[str, object], files: tuple[str, ...], topic: str, form:
     barnabas produce --topic orders orders.txt
     echo 'key:value' | barnabas produce -t orders --property parse.key=true --property key.separator=:
 
-    Memory stays within buffer.memory, however large the files are. Exit code 0: every record was acknowledged.
+    Memory is bounded by buffer.memory, however large the files are. Exit code 0: every record was acknowledged.
     """
     from barnabas.cli.writing import Destination, largest_line, write_files
 

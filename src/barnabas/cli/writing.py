@@ -1,4 +1,4 @@
-"""Lines of files to a topic, with as much memory as `buffer.memory` and one line need.
+"""Lines of files to a topic, in memory that `buffer.memory` bounds, and one line.
 
 Role: reads, parses, sends, counts what was delivered; used by `produce` and `cat -P`.
 Thread: the main thread reads and sends; the producer's thread counts. Lock: none, each number has one writer.
