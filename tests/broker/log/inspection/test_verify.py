@@ -14,6 +14,7 @@ from barnabas.broker.log.inspection.findings import Severity
 from barnabas.broker.log.inspection.lock_owner import owner_of
 from barnabas.broker.log.inspection.targets import NotALog
 from barnabas.broker.log.results import AppendOrigin
+from barnabas.records.batch import HEADER_SIZE
 from bench.log_workloads import open_log
 from tests.broker.log.compacted import CompactedStore, keyed, records
 from tests.broker.log.inspection.logs import (
@@ -67,6 +68,18 @@ def test_every_single_bit_of_a_batch_in_the_middle_is_found_and_placed(log: Path
             f"bit {bit - spot.position * 8}: {partition.findings}"
         )
         flip(segment, bit)
+
+
+@pytest.mark.parametrize("which", [0, -1])
+def test_one_damaged_batch_is_one_finding_also_at_the_edge_of_a_segment(log: Path, which: int) -> None:
+    """Behind the last batch of a segment no offset says how far it reached; the next segment's name must not count it twice."""
+    for segment in segments(log):
+        spot = spots(segment)[which]
+        flip(segment, (spot.position + HEADER_SIZE) * 8)
+        (partition,) = verify(log).partitions
+        found = [(each.code.value, each.offset) for each in partition.findings if each.file.endswith(".log")]
+        assert found == [("checksum", spot.base_offset)]
+        flip(segment, (spot.position + HEADER_SIZE) * 8)
 
 
 def test_random_bits_anywhere_in_a_segment_are_found(log: Path) -> None:

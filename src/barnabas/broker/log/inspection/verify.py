@@ -65,6 +65,11 @@ class SegmentOutcome:
     """(position of a batch, the leader epoch that it should have)"""
     stale: set[str] = field(default_factory=set)
 
+    @property
+    def ends_in_damage(self) -> bool:
+        """Where its offsets end is not known then: those up to the next segment were in the damaged bytes."""
+        return bool(self.damages) and self.damages[-1].position + self.damages[-1].size >= self.size
+
 
 @dataclass(slots=True)
 class TargetReport:
@@ -181,7 +186,7 @@ class PartitionCheck:
         for segment in chosen:
             following = segments[segments.index(segment) + 1 :]
             next_base = following[0].base_offset if following else UNBOUNDED
-            if segment.base_offset > end:
+            if segment.base_offset > end and not (self.outcomes and self.outcomes[-1].ends_in_damage):
                 self._gap(segment.name(LOG_SUFFIX), end, segment.base_offset, 0)
             self._check_snapshot_at(segment.base_offset, segment is chosen[0])
             request = ScanRequest(
