@@ -55,7 +55,6 @@ class Admin:
         self._default_timeout_s: float = self._config["default.api.timeout.ms"] / 1000
         self._request_timeout_ms: int = self._config["request.timeout.ms"]
         self._owner = SingleThread("admin client")
-        self._finder = OffsetFinder(self._client)
         self._closed = False
 
     # ---------------------------------------------------------------- topics
@@ -169,11 +168,14 @@ class Admin:
         return found
 
     def list_offsets(
-        self, times: Mapping[Partition, int], timeout: float | None = None
+        self, times: Mapping[Partition, int], timeout: float | None = None, read_committed: bool = False
     ) -> dict[Partition, OffsetAndTimestamp]:
-        """The offset of the first record at or after a time; -2 asks for the oldest record, -1 for the end. Offset -1: none is there."""
+        """The offset of the first record at or after a time; -2 asks for the oldest record, -1 for the end. Offset -1: none is there.
+
+        With `read_committed` a partition ends where its first open transaction begins.
+        """
         with self._owner:
-            return self._finder.find(times, self._deadline(timeout))
+            return OffsetFinder(self._client, read_committed).find(times, self._deadline(timeout))
 
     # ---------------------------------------------------------------- brokers
 

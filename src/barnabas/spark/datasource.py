@@ -1,0 +1,58 @@
+"""`format("barnabas")`: what Spark's Python data source API wants, and nothing else.
+
+Role: reads the options for the use at hand and hands them to the reader or writer. Spark pickles it to its planner processes, so
+everything that costs is imported when it is needed. Thread: any. Lock: none.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, DataSourceWriter
+from pyspark.sql.types import StructType
+
+from barnabas.spark.columns import source_schema
+from barnabas.spark.options import Use, parse_options
+
+if TYPE_CHECKING:
+    from barnabas.spark.batch_reader import BatchReader
+    from barnabas.spark.stream_reader import StreamReader
+
+__all__ = ["BarnabasDataSource"]
+
+
+class BarnabasDataSource(DataSource):
+    """Topics of Barnabas or Apache Kafka, with the options and columns of Spark's own Kafka connector.
+
+    spark.dataSource.register(BarnabasDataSource)
+    spark.read.format("barnabas").option("kafka.bootstrap.servers", "localhost:9092").option("subscribe", "orders").load()
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        return "barnabas"
+
+    def schema(self) -> StructType:
+        """The columns of a read. Spark also asks before a write, whose options are then looked at by the writer."""
+        headers = self.options.get("includeHeaders", "false").strip().lower() == "true"
+        return source_schema(headers)
+
+    def reader(self, schema: StructType) -> BatchReader:
+        from barnabas.spark.batch_reader import BatchReader
+
+        return BatchReader(parse_options(self.options, Use.BATCH_READ))
+
+    def streamReader(self, schema: StructType) -> StreamReader:
+        from barnabas.spark.stream_reader import StreamReader
+
+        return StreamReader(parse_options(self.options, Use.STREAM_READ))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from barnabas.spark.sink import batch_writer
+
+        return batch_writer(self.options, schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        from barnabas.spark.sink import stream_writer
+
+        return stream_writer(self.options, schema)
