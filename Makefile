@@ -55,8 +55,11 @@ format: $(STAMP) ## let ruff format the code and mend what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-faults: bytecode ## the fault matrix with full counts (long)
-	@BARNABAS_FAULTS=full $(PYTEST) tests/faults -q --timeout 3600 -o faulthandler_timeout=3500
+FAULTS := BARNABAS_FAULTS=full $(PYTEST) tests/faults -v --timeout 3600 -o faulthandler_timeout=3500
+
+faults: bytecode ## the fault matrix with full counts: prints a line per row with its figures (long)
+	@$(FAULTS) -n $(WORKERS) --dist worksteal -m "not serial"
+	@$(FAULTS) -m serial
 
 bench-broker: bytecode peers ## side by side with Apache Kafka: rates, ratios, start time, memory
 	@tools/system_packages.sh cc

@@ -1,6 +1,7 @@
 """Fault tests: small counts in `make test`, those of faults.md in `make faults` (BARNABAS_FAULTS=full).
 
-Each row reports its figures, which are printed at the end of the run, one line per row.
+Each row reports its figures, which are printed at the end of the run, one line per row. They travel with the report of the test,
+so that they also arrive from the worker processes of a parallel run.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import pytest
 
 from bench.brokers import OURS, BrokerProcess
 
+_ROW = "fault row"
 _lines: list[str] = []
 
 Report = Callable[[int, str], None]
@@ -56,11 +58,11 @@ def full() -> bool:
 
 
 @pytest.fixture
-def report() -> Report:
+def report(record_property: Callable[[str, object], None]) -> Report:
     """`report(row, figures)`: what was measured for a row of faults.md."""
 
     def add(row: int, figures: str) -> None:
-        _lines.append(f"row {row:>2}: {figures}")
+        record_property(_ROW, f"row {row:>2}: {figures}")
 
     return add
 
@@ -82,6 +84,11 @@ def start_broker() -> Iterator[Start]:
 def _stop_in_order(broker: BrokerProcess) -> None:
     code = broker.stop()
     assert code == 0, f"exit code {code}:\n{broker.log_tail(40)}"
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.when == "call":
+        _lines.extend(str(text) for name, text in report.user_properties if name == _ROW)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
