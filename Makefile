@@ -15,7 +15,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 WORKERS ?= $(shell getconf _NPROCESSORS_ONLN 2>/dev/null | awk '{ print ($$1 < 8 ? $$1 : 8) }')
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help setup bytecode native demo test check format faults bench-broker bench-log bench-clients peers reference clean
+.PHONY: help setup bytecode native demo test test-kafka check format faults bench-broker bench-log bench-clients peers reference clean
 
 help: ## print this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,6 +41,13 @@ test: bytecode ## run the whole test suite
 	@$(BIN)/python -m bench.peers --optional
 	@$(PYTEST) -n $(WORKERS) -m "not serial" -q
 	@$(PYTEST) -m serial -q
+
+# What talks to a broker through our clients; the unit tests in these directories run along.
+KAFKA_TESTS := tests/client tests/producer tests/consumer tests/clients tests/cli tests/test_examples.py \
+	tests/faults/test_producer_network.py tests/faults/test_dying_chain.py
+
+test-kafka: bytecode peers ## the tests of clients, command line and examples against Apache Kafka instead of our broker
+	@BARNABAS_TEST_AGAINST=kafka $(PYTEST) -n $(WORKERS) --dist loadfile -q --timeout 180 -o faulthandler_timeout=170 $(KAFKA_TESTS)
 
 check: $(STAMP) ## ruff, mypy --strict, import rules, size limits, generated reference, coverage of the specification
 	$(BIN)/ruff check .

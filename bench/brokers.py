@@ -98,8 +98,17 @@ def our_command(start: str) -> Callable[[Place, Mapping[str, str]], list[str]]:
     return command
 
 
-def kafka_command(place: Place, settings: Mapping[str, str]) -> list[str]:
-    """Formats the directory (not part of the start-up time) and gives the command of a broker with its controller in it."""
+def kafka_command_with(options: tuple[str, ...]) -> Callable[[Place, Mapping[str, str]], list[str]]:
+    """The command line of Apache Kafka in a JVM with these options."""
+
+    def command(place: Place, settings: Mapping[str, str]) -> list[str]:
+        return java_command("kafka.Kafka", str(_formatted(place, settings)), options=options)
+
+    return command
+
+
+def _formatted(place: Place, settings: Mapping[str, str]) -> Path:
+    """Formats the directory (not part of the start-up time) of a broker with its controller in it; its properties."""
     properties = {
         "process.roles": "broker,controller",
         "node.id": "1",
@@ -116,11 +125,11 @@ def kafka_command(place: Place, settings: Mapping[str, str]) -> list[str]:
     cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
     storage = java_command("kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "-c", str(file))
     subprocess.run(storage, check=True, capture_output=True, timeout=60)
-    return java_command("kafka.Kafka", str(file), options=tuple(shlex.split(KAFKA_JVM)))
+    return file
 
 
 OURS = Kind("Barnabas", barnabas_command, {"log.flush.acks.all": "true"})
-KAFKA = Kind("Kafka", kafka_command, {"log.flush.interval.messages": "1"})
+KAFKA = Kind("Kafka", kafka_command_with(tuple(shlex.split(KAFKA_JVM))), {"log.flush.interval.messages": "1"})
 
 
 def dies_with_its_parent() -> list[str]:

@@ -46,3 +46,13 @@ def _no_thread_outlives_its_test(request: pytest.FixtureRequest) -> Iterator[Non
         wait_until(
             lambda: not (_our_threads() - before), LEAK_DEADLINE_SECONDS, "the end of the threads that the test started"
         )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _shared_brokers_end_with_the_session() -> Iterator[None]:
+    yield
+    from tests.live_broker import (
+        stop_shared_brokers,  # not above: bench must not import the package before BARNABAS_NATIVE is set
+    )
+
+    stop_shared_brokers()

@@ -1,6 +1,7 @@
 """A broker in a process of its own, as a user starts it, for the tests with whole clients and with Kafka's own tools.
 
-`BARNABAS_TEST_AGAINST=kafka` runs the same tests against Apache Kafka: what a test demands of us must hold there too.
+`BARNABAS_TEST_AGAINST=kafka` runs the same tests against Apache Kafka: what a test demands of us must hold there too. A JVM is slow to
+start, so that all tests of a worker that want the same settings share one Kafka, which ends with the session.
 Runs in the test's thread. At the end the broker must stop in order, with exit code 0 and without an error in its log.
 """
 
@@ -9,23 +10,50 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from bench.brokers import KAFKA, OURS, BrokerProcess, Kind
+from bench.brokers import KAFKA, OURS, BrokerProcess, Kind, kafka_command_with
+from bench.peers.tools import QUICK
 from bench.workloads import create_topic
 
 AGAINST_KAFKA = os.environ.get("BARNABAS_TEST_AGAINST") == "kafka"
 KAFKA_EXIT_CODE = 128 + 15
 
 
+TEST_JVM = ("-Xmx768M", "-Xms256M", *QUICK)
+TEST_KAFKA = Kind("Kafka", kafka_command_with(TEST_JVM), KAFKA.durable)
+
+_shared: dict[frozenset[tuple[str, str]], BrokerProcess] = {}
+_shared_ends = ExitStack()
+
+
 def kind_under_test() -> Kind:
-    return KAFKA if AGAINST_KAFKA else OURS
+    return TEST_KAFKA if AGAINST_KAFKA else OURS
 
 
 @contextmanager
 def live_broker(settings: Mapping[str, str] | None = None) -> Iterator[BrokerProcess]:
+    """A broker with these settings; Kafka's process lives on for the next test that wants the same."""
+    if not AGAINST_KAFKA:
+        with own_live_broker(settings) as broker:
+            yield broker
+        return
+    key = frozenset((settings or {}).items())
+    if key not in _shared:
+        _shared[key] = _shared_ends.enter_context(own_live_broker(settings))
+    yield _shared[key]
+
+
+def stop_shared_brokers() -> None:
+    """At the end of a session."""
+    _shared.clear()
+    _shared_ends.close()
+
+
+@contextmanager
+def own_live_broker(settings: Mapping[str, str] | None = None) -> Iterator[BrokerProcess]:
     with BrokerProcess(kind_under_test(), settings or {}) as broker:
         yield broker
         code = broker.stop()

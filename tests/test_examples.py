@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.testing import EmbeddedBroker
+from tests.both_brokers import broker_for_test
 
 FOLDER = Path(__file__).parent.parent / "examples"
 PRINTED = {
@@ -33,7 +33,7 @@ PRINTED = {
 
 @pytest.fixture(scope="module")
 def servers() -> Iterator[str]:
-    with EmbeddedBroker() as broker:
+    with broker_for_test() as broker:
         yield broker.bootstrap_servers
 
 

@@ -6,23 +6,23 @@ from collections.abc import Iterator
 
 import pytest
 
-from barnabas.testing import EmbeddedBroker
+from tests.both_brokers import Broker, broker_for_test
 from tests.cli.shell import Shell
 
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[EmbeddedBroker]:
-    with EmbeddedBroker(config={"auto.create.topics.enable": "false"}) as running:
+def broker() -> Iterator[Broker]:
+    with broker_for_test(config={"auto.create.topics.enable": "false"}) as running:
         yield running
 
 
 @pytest.fixture
-def topic(broker: EmbeddedBroker) -> str:
+def topic(broker: Broker) -> str:
     name = broker.unique_topic_name("orders")
     broker.create_topic(name, 2)
     return name
 
 
 @pytest.fixture
-def shell(broker: EmbeddedBroker) -> Shell:
+def shell(broker: Broker) -> Shell:
     return Shell(broker.bootstrap_servers)

@@ -8,6 +8,7 @@ from typing import Any
 from click.testing import CliRunner, Result
 
 from barnabas.cli import main
+from tests.waiting import wait_until
 
 
 class Shell:
@@ -26,6 +27,17 @@ class Shell:
 
     def rows(self, *arguments: object) -> Any:
         return json.loads(self.ok(*arguments, "--format", "json"))
+
+    def until(self, settings: dict[str, str], *arguments: object) -> None:
+        """Until `configs` shows just these settings: Apache Kafka answers a change before the broker itself has heard of it."""
+        found: dict[str, str] = {}
+
+        def shown() -> bool:
+            found.clear()
+            found.update({row["name"]: row["value"] for row in self.rows(*arguments)})
+            return found == settings
+
+        wait_until(shown, what=f"{settings} in the answer, which was {found},")
 
     def records(self, *arguments: object) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.ok("consume", *arguments, "-e", "--format", "json").splitlines()]

@@ -6,6 +6,7 @@ import uuid
 
 from tests.cli.shell import Shell
 from tests.live_broker import live_broker
+from tests.waiting import wait_until
 
 
 def test_the_commands_do_the_same_with_every_broker() -> None:
@@ -15,6 +16,7 @@ def test_the_commands_do_the_same_with_every_broker() -> None:
         topic_and_settings(shell, name)
         records_and_offsets(shell, name)
         shell.ok("topics", "--delete", "--topic", name)
+        wait_until(lambda: name not in shell.ok("topics", "--list").split(), what="the end of the topic")
         assert shell("consume", "-t", name).exit_code == 1
 
 
@@ -24,12 +26,13 @@ def topic_and_settings(shell: Shell, name: str) -> None:
     assert result.exit_code == 1
     assert result.stderr.startswith("barnabas: TOPIC_ALREADY_EXISTS")
     shell.ok("configs", "--alter", "--topic", name, "--add-config", "cleanup.policy=[compact,delete]")
-    found = {row["name"]: row["value"] for row in shell.rows("configs", "--topic", name)}
-    assert found == {"retention.ms": "60000", "cleanup.policy": "compact,delete"}
+    found = {"retention.ms": "60000", "cleanup.policy": "compact,delete"}
+    shell.until(found, "configs", "--topic", name)
     (row,) = shell.rows("topics", "--describe", "--topic", name)
     assert (row["configs"], len(row["id"]), len(row["partitions"])) == (found, 22, 2)
     whose = ("--entity-type", "clients", "--entity-name", name)
     shell.ok("configs", "--alter", *whose, "--add-config", "producer_byte_rate=1000000")
+    wait_until(lambda: shell.rows("configs", *whose), what="the quota")
     assert [row["limits"] for row in shell.rows("configs", *whose)] == [{"producer_byte_rate": 1_000_000.0}]
 
 

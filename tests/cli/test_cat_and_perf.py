@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.testing import EmbeddedBroker
+from tests.both_brokers import Broker
 from tests.cli.shell import Shell
 
 
-def test_lines_with_keys_go_round(shell: Shell, broker: EmbeddedBroker, topic: str) -> None:
+def test_lines_with_keys_go_round(shell: Shell, broker: Broker, topic: str) -> None:
     shell.ok("cat", "-P", "-t", topic, "-p", 1, "-K", ":", "-Z", "-H", "h=x", text="k:v\nk2:\nplain\n")
     found = [(record.key, record.value, record.headers) for record in broker.records(topic)]
     header = (("h", b"x"),)
@@ -25,13 +25,13 @@ def test_lines_with_keys_go_round(shell: Shell, broker: EmbeddedBroker, topic: s
     ]
 
 
-def test_without_a_mode_and_a_terminal_it_produces(shell: Shell, broker: EmbeddedBroker, topic: str) -> None:
+def test_without_a_mode_and_a_terminal_it_produces(shell: Shell, broker: Broker, topic: str) -> None:
     shell.ok("cat", "-t", topic, "-p", 0, "-D", ";", text="a;b;c")
     assert [record.value for record in broker.records(topic)] == [b"a", b"b", b"c"]
 
 
 def test_a_file_is_a_record_unless_its_lines_are_asked_for(
-    shell: Shell, broker: EmbeddedBroker, topic: str, tmp_path: Path
+    shell: Shell, broker: Broker, topic: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "text"
     file.write_bytes(b"one\ntwo\n")
@@ -50,7 +50,7 @@ def test_reading_between_two_times(shell: Shell, topic: str) -> None:
     assert printed.split() == ["2", "3"]
 
 
-def test_metadata_and_queries(shell: Shell, broker: EmbeddedBroker, topic: str) -> None:
+def test_metadata_and_queries(shell: Shell, broker: Broker, topic: str) -> None:
     shell.ok("produce", "-t", topic, "-p", 1, "--format", "json", text='{"value": "x", "timestamp": 1000}')
     (listed,) = json.loads(shell.ok("cat", "-L", "-J", "-t", topic))
     assert [row["address"] for row in listed["brokers"]] == [broker.bootstrap_servers]
@@ -82,7 +82,7 @@ def test_what_makes_no_sense_is_refused(shell: Shell, arguments: list[str], word
 # Perf
 
 
-def test_perf_measures_what_it_sends_and_reads(shell: Shell, broker: EmbeddedBroker, topic: str) -> None:
+def test_perf_measures_what_it_sends_and_reads(shell: Shell, broker: Broker, topic: str) -> None:
     size, count = 50, 3000
     options = ["--num-records", count, "--record-size", size, "--format", "json"]
     (sent,) = json.loads(

@@ -13,7 +13,7 @@ from typing import IO, Any
 
 import pytest
 
-from barnabas.testing import EmbeddedBroker
+from tests.both_brokers import Broker, broker_for_test
 from tests.waiting import wait_until
 
 SECONDS = 20
@@ -22,20 +22,20 @@ NOBODY_READS = 141
 
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[EmbeddedBroker]:
-    with EmbeddedBroker() as running:
+def broker() -> Iterator[Broker]:
+    with broker_for_test() as running:
         yield running
 
 
 @pytest.fixture
-def topic(broker: EmbeddedBroker) -> str:
+def topic(broker: Broker) -> str:
     name = broker.unique_topic_name("piped")
     broker.create_topic(name)
     return name
 
 
 @contextmanager
-def started(broker: EmbeddedBroker, *arguments: str, stdin: int | IO[bytes] = subprocess.PIPE) -> Iterator[Any]:
+def started(broker: Broker, *arguments: str, stdin: int | IO[bytes] = subprocess.PIPE) -> Iterator[Any]:
     process = subprocess.Popen(
         [sys.executable, "-m", "barnabas", *arguments],
         stdin=stdin,
@@ -50,7 +50,7 @@ def started(broker: EmbeddedBroker, *arguments: str, stdin: int | IO[bytes] = su
             process.kill()
 
 
-def test_a_pipe_from_a_topic_to_another(broker: EmbeddedBroker, topic: str) -> None:
+def test_a_pipe_from_a_topic_to_another(broker: Broker, topic: str) -> None:
     source = broker.unique_topic_name("source")
     broker.create_topic(source)
     lines = b"".join(b"line %d\n" % number for number in range(20_000))
@@ -66,7 +66,7 @@ def test_a_pipe_from_a_topic_to_another(broker: EmbeddedBroker, topic: str) -> N
     assert [record.value for record in broker.records(topic)] == lines.splitlines()
 
 
-def test_ctrl_c_ends_a_consumer_without_a_word(broker: EmbeddedBroker, topic: str) -> None:
+def test_ctrl_c_ends_a_consumer_without_a_word(broker: Broker, topic: str) -> None:
     with started(broker, "produce", "-t", topic) as writer:
         writer.communicate(b"one\n", SECONDS)
     with started(broker, "consume", "-t", topic, "--from-beginning") as reader:
@@ -76,7 +76,7 @@ def test_ctrl_c_ends_a_consumer_without_a_word(broker: EmbeddedBroker, topic: st
         assert reader.returncode == INTERRUPTED
 
 
-def test_ctrl_c_loses_nothing_that_a_producer_has_read(broker: EmbeddedBroker, topic: str) -> None:
+def test_ctrl_c_loses_nothing_that_a_producer_has_read(broker: Broker, topic: str) -> None:
     # The first line has no room for another in its batch, which is sent; the second one lingers for a minute: only an orderly end sends it.
     with started(broker, "produce", "-t", topic, "-X", "linger.ms=60000") as writer:
         writer.stdin.write(b"x" * 20_000 + b"\n" + b"y" * 10_000 + b"\n")
@@ -88,7 +88,7 @@ def test_ctrl_c_loses_nothing_that_a_producer_has_read(broker: EmbeddedBroker, t
     assert [record.value for record in broker.records(topic)][1:] == [b"y" * 10_000]
 
 
-def test_a_reader_that_leaves_ends_the_consumer(broker: EmbeddedBroker, topic: str) -> None:
+def test_a_reader_that_leaves_ends_the_consumer(broker: Broker, topic: str) -> None:
     with started(broker, "produce", "-t", topic) as writer:
         writer.communicate((b"x" * 500_000 + b"\n") * 20, SECONDS)  # far more than a pipe holds
     with started(broker, "consume", "-t", topic, "--from-beginning") as reader:
@@ -98,7 +98,7 @@ def test_a_reader_that_leaves_ends_the_consumer(broker: EmbeddedBroker, topic: s
         assert reader.stderr.read() == b""
 
 
-def test_memory_does_not_grow_with_the_file(broker: EmbeddedBroker, topic: str, tmp_path: Path) -> None:
+def test_memory_does_not_grow_with_the_file(broker: Broker, topic: str, tmp_path: Path) -> None:
     small, large = tmp_path / "small", tmp_path / "large"
     small.write_bytes(b"x" * 999 + b"\n")
     large.write_bytes((b"x" * 999 + b"\n") * 60_000)
@@ -108,7 +108,7 @@ def test_memory_does_not_grow_with_the_file(broker: EmbeddedBroker, topic: str, 
     assert len(broker.records(topic)) == 60_001
 
 
-def peak_memory(broker: EmbeddedBroker, *arguments: str) -> int:
+def peak_memory(broker: Broker, *arguments: str) -> int:
     """The most bytes that a command had at once; it must succeed."""
     code = "import resource, sys\nfrom barnabas.cli import main\ntry:\n    main()\nexcept SystemExit as end:\n    assert not end.code\n"
     code += "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"

@@ -13,15 +13,15 @@ from barnabas.protocol.messages.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from barnabas.testing import EmbeddedBroker
+from tests.both_brokers import Broker, broker_for_test
 from tests.client.driving import Driver, now_ms
 
 END_OF_LOG = -1
 
 
 @pytest.fixture
-def broker() -> Iterator[EmbeddedBroker]:
-    with EmbeddedBroker(topics={"orders": 3}) as running:
+def broker() -> Iterator[Broker]:
+    with broker_for_test(topics={"orders": 3}) as running:
         yield running
 
 
@@ -31,7 +31,7 @@ def list_offsets(node_id: int, topic: str, partition: int) -> ClientRequest:
     return ClientRequest(node_id, ApiKey.LIST_OFFSETS, body, now_ms())
 
 
-def test_a_client_finds_the_leader_and_asks_it(broker: EmbeddedBroker) -> None:
+def test_a_client_finds_the_leader_and_asks_it(broker: Broker) -> None:
     """PP-16, PP-18, PP-20, PP-23: bootstrap, versions, metadata, then a request and its answer."""
     with Driver(broker.bootstrap_servers) as driver:
         driver.learn("orders")

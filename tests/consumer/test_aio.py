@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
-from barnabas import AsyncConsumer
+from barnabas import AsyncConsumer, Record
 from barnabas.client.errors import ClientClosed, ForkedClient
 from barnabas.errors import BarnabasError
 from bench.brokers import BrokerProcess
@@ -19,6 +20,7 @@ from tests.consumer.conftest import Write
 Work = Callable[[AsyncConsumer], Awaitable[None]]
 Run = Callable[..., None]
 DEADLINE_SECONDS = 20
+COUNT = 600
 NOBODY = {"bootstrap.servers": "127.0.0.1:1", "retry.backoff.ms": 20, "reconnect.backoff.ms": 20}
 
 
@@ -102,17 +104,18 @@ def test_async_for_goes_on_where_it_was_left_whatever_comes_between(run: Run, to
     run(work)
 
 
-def test_a_loop_of_cancelled_polls_loses_nothing(run: Run, topic: str, write: Write) -> None:
+def test_a_loop_of_cancelled_polls_loses_nothing_and_fetches_nothing_twice(run: Run, topic: str, write: Write) -> None:
     """Cancelled at every point of its way: standing in line, waiting, with records found that nobody has taken."""
-    write([b"%d" % number for number in range(2000)])
+    write([b"%d" % number for number in range(COUNT)], **{"batch.num.messages": 20})
 
     async def work(consumer: AsyncConsumer) -> None:
         await consumer.assign([(topic, 0)])
         offsets: list[int] = []
         cancelled = 0
         patience = 0.0
-        while len(offsets) < 2000:
-            poll = consumer.poll(timeout=None) if len(offsets) % 2 else consumer.poll_arrow(timeout=None, max_records=1)
+        while len(offsets) < COUNT:
+            arrow = len(offsets) >= COUNT // 2
+            poll = consumer.poll_arrow(timeout=None, max_records=1) if arrow else consumer.poll(timeout=None)
             try:
                 async with asyncio.timeout(patience):
                     found = await poll
@@ -120,11 +123,64 @@ def test_a_loop_of_cancelled_polls_loses_nothing(run: Run, topic: str, write: Wr
                 cancelled += 1
                 patience = (patience + 0.0004) % 0.02
                 continue
+            patience = 0.0
             offsets += found.column("offset").to_pylist() if hasattr(found, "column") else [r.offset for r in found]
-        assert offsets == list(range(2000))
+        assert offsets == list(range(COUNT))
         assert cancelled > 0
+        assert (await consumer.metrics())["records-consumed-total"] == COUNT
 
     run(work, {"max.poll.records": 50, "max.partition.fetch.bytes": 2000})
+
+
+async def cancelled_poll(consumer: AsyncConsumer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A poll that is cancelled when its records have been taken out of the consumer, and before anybody has got them."""
+    poll = consumer._consumer.poll
+    taken = threading.Event()
+
+    def poll_until_something_comes(timeout: float, max_records: int | None = None) -> list[Record]:
+        while not (found := poll(timeout, max_records)):
+            pass
+        taken.set()
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(consumer._consumer, "poll", poll_until_something_comes)
+        task = asyncio.create_task(consumer.poll(timeout=None))
+        await asyncio.sleep(0)
+        assert taken.wait(DEADLINE_SECONDS)  # the loop stands still, so that the task cannot get them
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+
+def test_what_a_cancelled_poll_has_found_is_not_lost_whatever_comes_next(
+    run: Run, topic: str, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write([b"%d" % number for number in range(10)])
+
+    async def next_poll(consumer: AsyncConsumer) -> None:
+        assert len(await consumer.poll(timeout=None, max_records=3)) == 3
+        assert [record.offset for record in await consumer.poll(timeout=None)] == list(range(3, 10))
+
+    async def another_form(consumer: AsyncConsumer) -> None:
+        assert (await consumer.poll_arrow(timeout=None)).column("offset").to_pylist() == list(range(10))
+
+    async def a_question(consumer: AsyncConsumer) -> None:
+        assert await consumer.position((topic, 0)) == 0
+        assert len(await consumer.poll(timeout=None)) == 10
+
+    async def a_seek(consumer: AsyncConsumer) -> None:
+        await consumer.seek((topic, 0), 8)
+        assert [record.offset for record in await consumer.poll(timeout=None)] == [8, 9]
+
+    for then in (next_poll, another_form, a_question, a_seek):
+
+        async def work(consumer: AsyncConsumer, then: Work = then) -> None:
+            await consumer.assign([(topic, 0)])
+            await cancelled_poll(consumer, monkeypatch)
+            await then(consumer)
+
+        run(work)
 
 
 def test_other_calls_pass_a_poll_that_waits(run: Run, topic: str, write: Write) -> None:

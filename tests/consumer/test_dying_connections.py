@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import confluent_kafka
 import pytest
 
-from barnabas.consumer import Consumer
-from barnabas.testing import EmbeddedBroker
+from barnabas import Admin, Consumer, NewTopic
+from tests.both_brokers import Broker, own_broker
 from tests.client.flaky_proxy import FlakyProxy
 
 RECORDS = 20_000
@@ -17,30 +17,37 @@ DEADLINE_SECONDS = 25.0
 QUICK = {"reconnect.backoff.ms": 5, "reconnect.backoff.max.ms": 20, "retry.backoff.ms": 5, "retry.backoff.max.ms": 20}
 
 
-@pytest.fixture
-def proxy() -> Iterator[FlakyProxy]:
-    running = FlakyProxy((1_000, 200_000))
-    yield running
-    running.close()
+@pytest.fixture(scope="module")
+def line() -> Iterator[tuple[FlakyProxy, Broker]]:
+    """A broker that is reached through a bad line only."""
+    proxy = FlakyProxy((1_000, 200_000))
+    try:
+        with own_broker(config={"advertised.listeners": f"PLAINTEXT://127.0.0.1:{proxy.port}"}) as broker:
+            proxy.start(broker.port)
+            yield proxy, broker
+    finally:
+        proxy.close()
 
 
 @pytest.mark.parametrize("arrow", [False, True])
-def test_every_record_once_and_in_order(proxy: FlakyProxy, arrow: bool) -> None:
+def test_every_record_once_and_in_order(line: tuple[FlakyProxy, Broker], arrow: bool) -> None:
     """PP-21, PP-24: reconnects, new sessions, half answers."""
-    config = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{proxy.port}"}
-    with EmbeddedBroker(topics={"t": 2}, config=config) as broker:
-        proxy.start(broker.port)
-        write(proxy, RECORDS)
-        settings = {"bootstrap.servers": f"127.0.0.1:{proxy.port}", "auto.offset.reset": "earliest", **QUICK}
-        with Consumer({**settings, "max.partition.fetch.bytes": 60_000}) as consumer:
-            consumer.assign([("t", 0), ("t", 1)])
-            found: dict[int, list[int]] = {0: [], 1: []}
-            deadline = time.monotonic() + DEADLINE_SECONDS
-            while sum(map(len, found.values())) < RECORDS and time.monotonic() < deadline:
-                read(consumer, arrow, found)
+    proxy, broker = line
+    topic = broker.unique_topic_name("t")
+    with Admin({"bootstrap.servers": f"127.0.0.1:{proxy.port}", **QUICK}) as admin:
+        admin.create_topics([NewTopic(topic, 2)])
+    write(proxy, topic, RECORDS)
+    killed = proxy.killed
+    settings = {"bootstrap.servers": f"127.0.0.1:{proxy.port}", "auto.offset.reset": "earliest", **QUICK}
+    with Consumer({**settings, "max.partition.fetch.bytes": 60_000}) as consumer:
+        consumer.assign([(topic, 0), (topic, 1)])
+        found: dict[int, list[int]] = {0: [], 1: []}
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while sum(map(len, found.values())) < RECORDS and time.monotonic() < deadline:
+            read(consumer, arrow, found)
     half = list(range(RECORDS // 2))
     assert found == {0: half, 1: half}
-    assert proxy.killed > 5
+    assert proxy.killed - killed > 5
 
 
 def read(consumer: Consumer, arrow: bool, found: dict[int, list[int]]) -> None:
@@ -53,7 +60,7 @@ def read(consumer: Consumer, arrow: bool, found: dict[int, list[int]]) -> None:
             found[record.partition].append(record.offset)
 
 
-def write(proxy: FlakyProxy, count: int) -> None:
+def write(proxy: FlakyProxy, topic: str, count: int) -> None:
     producer = confluent_kafka.Producer(
         {
             "bootstrap.servers": f"127.0.0.1:{proxy.port}",
@@ -63,5 +70,5 @@ def write(proxy: FlakyProxy, count: int) -> None:
         }
     )
     for number in range(count):
-        producer.produce("t", value=b"%060d" % number, partition=number % 2)
+        producer.produce(topic, value=b"%060d" % number, partition=number % 2)
     assert producer.flush(DEADLINE_SECONDS) == 0

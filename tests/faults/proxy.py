@@ -29,19 +29,23 @@ class FaultyProxy:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
         self.target = 0
-        self.delay = 0.0
-        self.bytes_per_second = 0
         self.lifetime: tuple[float, float] | None = None
-        self.break_chance = 0.0
-        self.broken = 0
         self.meddle: Meddle | None = None
         self.hold_requests = threading.Event()
         self.hold_responses = threading.Event()
-        self.connections = 0
+        self.heal()
         self._over = threading.Event()
         self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
         self._threads = [threading.Thread(target=self._accept, name="faulty-proxy")]
+
+    def heal(self) -> None:
+        """No fault any more, and nothing counted: the next test begins. Connections that have a set end keep it."""
+        self.delay = self.break_chance = 0.0
+        self.bytes_per_second = self.broken = self.connections = 0
+        self.lifetime = self.meddle = None
+        self.hold_requests.clear()
+        self.hold_responses.clear()
 
     @property
     def advertised(self) -> str:

@@ -14,12 +14,13 @@ import pytest
 from barnabas.clock import SystemClock
 from barnabas.producer import BufferExhausted, Producer, RecordFuture
 from barnabas.producer.buffer_pool import BufferPool
-from barnabas.testing import EmbeddedBroker
+from tests.both_brokers import Broker, own_broker
 from tests.faults.conftest import Report
 from tests.faults.proxy import FaultyProxy
 from tests.waiting import wait_until
 
 TOPIC = "orders"
+TOPICS = (TOPIC, "a", "b")
 QUICK = {
     "reconnect.backoff.ms": 10,
     "reconnect.backoff.max.ms": 50,
@@ -34,7 +35,7 @@ QUICK = {
 class World:
     """A broker behind a proxy."""
 
-    def __init__(self, proxy: FaultyProxy, broker: EmbeddedBroker) -> None:
+    def __init__(self, proxy: FaultyProxy, broker: Broker) -> None:
         self.proxy = proxy
         self.broker = broker
 
@@ -45,12 +46,24 @@ class World:
         return [record.value or b"" for record in self.broker.records(topic)]
 
 
-@pytest.fixture
-def world() -> Iterator[World]:
-    topics = {TOPIC: 1, "a": 1, "b": 1}
-    with FaultyProxy() as proxy, EmbeddedBroker(topics, config={"advertised.listeners": proxy.advertised}) as broker:
+@pytest.fixture(scope="module")
+def line() -> Iterator[tuple[FaultyProxy, Broker]]:
+    """A broker that is reached through the proxy only; a JVM is slow to start, so that the tests share it."""
+    with FaultyProxy() as proxy, own_broker(config={"advertised.listeners": proxy.advertised}) as broker:
         proxy.target = broker.port
-        yield World(proxy, broker)
+        yield proxy, broker
+
+
+@pytest.fixture
+def world(line: tuple[FaultyProxy, Broker]) -> Iterator[World]:
+    proxy, broker = line
+    for topic in TOPICS:
+        broker.create_topic(topic)
+    proxy.heal()
+    yield World(proxy, broker)
+    proxy.heal()
+    for topic in TOPICS:
+        broker.delete_topic(topic)
 
 
 def send_all(producer: Producer, count: int) -> list[RecordFuture]:
@@ -135,7 +148,7 @@ class TestRow25:
 
 @pytest.mark.timeout(900)
 def test_every_connection_dies_soon(world: World, full: bool, report: Report) -> None:
-    """Row 26, the producer's part: connections that live 0.5 to 1.5 s. PP-21, PP-31."""
+    """Row 26, the producer alone (the chain is in test_dying_chain.py): connections that live 0.5 to 1.5 s. PP-21, PP-31."""
     world.proxy.lifetime = (0.5, 1.5) if full else (0.15, 0.4)
     rounds = 20 if full else 2
     written = 0
@@ -149,7 +162,7 @@ def test_every_connection_dies_soon(world: World, full: bool, report: Report) ->
             assert [future.result(60).offset for future in futures] == list(range(written, written + len(futures)))
         written += len(futures)
     assert [int(value) for value in world.values()] == list(range(written))
-    short = f"{world.proxy.connections} short-lived connections (producer only)"
+    short = f"{world.proxy.connections} short-lived connections (the producer alone)"
     report(26, f"{rounds} of {rounds} rounds, {written} records exactly once over {short}")
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from barnabas.errors import KafkaError
 from barnabas.producer import AsyncProducer, ProducerClosed
-from barnabas.testing import EmbeddedBroker
+from tests.both_brokers import broker_for_test
 
 
 def test_outcomes_can_be_awaited() -> None:
@@ -27,7 +27,7 @@ def test_outcomes_can_be_awaited() -> None:
         with pytest.raises(ProducerClosed):
             await ours.send("orders", b"late")
 
-    with EmbeddedBroker(topics={"orders": 1}) as broker:
+    with broker_for_test(topics={"orders": 1}) as broker:
         asyncio.run(work(broker.bootstrap_servers))
         assert len(broker.records("orders")) == 502
 
@@ -40,7 +40,7 @@ def test_tables_and_partitions_can_be_awaited() -> None:
             ranges = await ours.send_arrow("orders", table)
             assert sorted((one.partition, one.first_offset, one.count) for one in ranges) == [(0, 0, 2), (1, 0, 1)]
 
-    with EmbeddedBroker(topics={"orders": 2}) as broker:
+    with broker_for_test(topics={"orders": 2}) as broker:
         asyncio.run(work(broker.bootstrap_servers))
         assert [record.value for record in broker.records("orders")] == [b"a", b"b", b"c"]
 
@@ -65,6 +65,6 @@ def test_full_memory_does_not_block_the_loop() -> None:
             ticker.cancel()
             assert ticks > 10
 
-    with EmbeddedBroker(topics={"orders": 1}) as broker:
+    with broker_for_test(topics={"orders": 1}) as broker:
         asyncio.run(work(broker.bootstrap_servers))
         assert len(broker.records("orders")) == 100

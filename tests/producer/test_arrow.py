@@ -10,24 +10,24 @@ import pytest
 
 from barnabas.producer import Producer, RecordTooLarge, SerializationError
 from barnabas.producer.partitioner import partition_for_key
-from barnabas.testing import EmbeddedBroker
+from tests.both_brokers import Broker, broker_for_test
 
 TOPIC = "rows"
 
 
 @pytest.fixture
-def broker() -> Iterator[EmbeddedBroker]:
-    with EmbeddedBroker(topics={TOPIC: 3}) as running:
+def broker() -> Iterator[Broker]:
+    with broker_for_test(topics={TOPIC: 3}) as running:
         yield running
 
 
 @pytest.fixture
-def producer(broker: EmbeddedBroker) -> Iterator[Producer]:
+def producer(broker: Broker) -> Iterator[Producer]:
     with Producer({"bootstrap.servers": broker.bootstrap_servers, "batch.size": 4000}) as ours:
         yield ours
 
 
-def test_values_alone_stay_together_and_keep_their_order(broker: EmbeddedBroker, producer: Producer) -> None:
+def test_values_alone_stay_together_and_keep_their_order(broker: Broker, producer: Producer) -> None:
     """PP-12: rows without a key are sticky."""
     table = pa.table({"value": [b"%d" % number for number in range(5000)]})
     ranges = producer.send_arrow(TOPIC, table).result(10)
@@ -39,7 +39,7 @@ def test_values_alone_stay_together_and_keep_their_order(broker: EmbeddedBroker,
     assert len({one.partition for one in ranges}) > 1
 
 
-def test_every_column(broker: EmbeddedBroker, producer: Producer) -> None:
+def test_every_column(broker: Broker, producer: Producer) -> None:
     when = datetime.datetime(2024, 1, 2, tzinfo=datetime.UTC)
     table = pa.table(
         {
@@ -59,14 +59,14 @@ def test_every_column(broker: EmbeddedBroker, producer: Producer) -> None:
     assert (b"d", 1, b"k1") in found
 
 
-def test_a_record_batch_and_a_slice_of_a_table(broker: EmbeddedBroker, producer: Producer) -> None:
+def test_a_record_batch_and_a_slice_of_a_table(broker: Broker, producer: Producer) -> None:
     table = pa.table({"value": [b"%d" % number for number in range(100)], "partition": [0] * 100})
     producer.send_arrow(TOPIC, table.slice(10, 5)).result(10)
     producer.send_arrow(TOPIC, table.slice(90).to_batches()[0]).result(10)
     assert [int(record.value or b"") for record in broker.records(TOPIC)] == [*range(10, 15), *range(90, 100)]
 
 
-def test_rows_and_single_records_mix(broker: EmbeddedBroker, producer: Producer) -> None:
+def test_rows_and_single_records_mix(broker: Broker, producer: Producer) -> None:
     producer.send(TOPIC, b"before", partition=0)
     future = producer.send_arrow(TOPIC, pa.table({"value": [b"row"] * 300, "partition": [0] * 300}))
     after = producer.send(TOPIC, b"after", partition=0)
@@ -75,7 +75,7 @@ def test_rows_and_single_records_mix(broker: EmbeddedBroker, producer: Producer)
     assert (future.result(0)[0].first_offset, after.result(0).offset) == (1, 301)
 
 
-def test_keys_can_be_ignored(broker: EmbeddedBroker) -> None:
+def test_keys_can_be_ignored(broker: Broker) -> None:
     settings = {"bootstrap.servers": broker.bootstrap_servers, "partitioner.ignore.keys": True, "batch.size": 1_000_000}
     with Producer(settings) as ours:
         table = pa.table({"value": [b"v"] * 50, "key": [b"%d" % number for number in range(50)]})
@@ -100,7 +100,7 @@ def test_an_empty_table(producer: Producer) -> None:
     ids=lambda value: value if isinstance(value, str) else None,
 )
 def test_what_cannot_be_sent_is_refused_before_the_first_row(
-    broker: EmbeddedBroker, producer: Producer, columns: dict[str, object], error: type[Exception], words: str
+    broker: Broker, producer: Producer, columns: dict[str, object], error: type[Exception], words: str
 ) -> None:
     with pytest.raises(error, match=words):
         producer.send_arrow(TOPIC, pa.table(columns))

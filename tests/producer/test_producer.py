@@ -1,4 +1,4 @@
-"""The producer as a user has it, against the broker in this process."""
+"""The producer as a user has it, against the broker in this process or Apache Kafka (tests/both_brokers.py)."""
 
 from __future__ import annotations
 
@@ -28,32 +28,32 @@ from barnabas.producer.interceptors import ProducerInterceptor
 from barnabas.producer.serializers import json_serializer, string_serializer
 from barnabas.records.compression import CODEC_NAMES
 from barnabas.records.kernel.send_path import ProducerRecord
-from barnabas.testing import EmbeddedBroker
+from tests.both_brokers import Broker, broker_for_test, own_broker
 from tests.waiting import wait_until
 
 TOPIC = "orders"
 
 
 @pytest.fixture(scope="module")
-def running() -> Iterator[EmbeddedBroker]:
-    with EmbeddedBroker() as broker:
+def running() -> Iterator[Broker]:
+    with broker_for_test() as broker:
         yield broker
 
 
 @pytest.fixture
-def broker(running: EmbeddedBroker) -> Iterator[EmbeddedBroker]:
+def broker(running: Broker) -> Iterator[Broker]:
     running.create_topic(TOPIC, 3)
     yield running
     running.delete_topic(TOPIC)
 
 
-def producer(broker: EmbeddedBroker, **settings: object) -> Producer:
+def producer(broker: Broker, **settings: object) -> Producer:
     given = {name.replace("_", "."): value for name, value in settings.items()}
     return Producer({"bootstrap.servers": broker.bootstrap_servers, **given})
 
 
 class TestSending:
-    def test_a_record_with_everything(self, broker: EmbeddedBroker) -> None:
+    def test_a_record_with_everything(self, broker: Broker) -> None:
         with producer(broker) as ours:
             future = ours.send(
                 TOPIC,
@@ -68,7 +68,7 @@ class TestSending:
         assert (record.key, record.value, record.headers) == (b"key", b"value", (("a", b"1"), ("b", None)))
         assert (record.partition, record.timestamp) == (2, 1_600_000_000_000)
 
-    def test_keys_go_where_java_sends_them(self, broker: EmbeddedBroker) -> None:
+    def test_keys_go_where_java_sends_them(self, broker: Broker) -> None:
         """PP-12."""
         with producer(broker) as ours:
             for _ in range(2):  # the first time the long way, then the short one
@@ -81,7 +81,7 @@ class TestSending:
         }
 
     @pytest.mark.parametrize("codec", CODEC_NAMES)
-    def test_many_records_of_each_codec_arrive_once_and_in_order(self, broker: EmbeddedBroker, codec: str) -> None:
+    def test_many_records_of_each_codec_arrive_once_and_in_order(self, broker: Broker, codec: str) -> None:
         """PP-10, PP-31."""
         with producer(broker, compression_type=codec) as ours:
             for number in range(3000):
@@ -95,7 +95,7 @@ class TestSending:
         assert sorted(record.value or b"" for record in records) == sorted([b"value %d" % n for n in range(3000)] * 2)
         assert {record.compression for record in records} <= {codec, "none"}
 
-    def test_many_threads_use_one_producer(self, broker: EmbeddedBroker) -> None:
+    def test_many_threads_use_one_producer(self, broker: Broker) -> None:
         """Each thread's records keep their order within a partition."""
         with producer(broker, batch_size=2000) as ours:
 
@@ -115,14 +115,14 @@ class TestSending:
             assert found == [b"%d/%d" % (name, number) for number in range(500)]
 
     @pytest.mark.parametrize("acks", ["0", "1", "all"])
-    def test_acks(self, broker: EmbeddedBroker, acks: str) -> None:
+    def test_acks(self, broker: Broker, acks: str) -> None:
         """PP-15."""
         with producer(broker, acks=acks) as ours:
             offset = ours.send(TOPIC, b"v", partition=0).result(10).offset
         assert offset == (-1 if acks == "0" else 0)
         wait_until(lambda: len(broker.records(TOPIC)) == 1)
 
-    def test_callbacks_and_futures_tell_the_same(self, broker: EmbeddedBroker) -> None:
+    def test_callbacks_and_futures_tell_the_same(self, broker: Broker) -> None:
         """PP-25: callbacks run in order on the I/O thread."""
         told: list[RecordMetadata | None] = []
         names: set[str] = set()
@@ -143,7 +143,7 @@ class TestSending:
         assert told == [future.result(0) for future in futures]
         assert names == {"kafka-producer-network-thread | told"}
 
-    def test_serializers(self, broker: EmbeddedBroker) -> None:
+    def test_serializers(self, broker: Broker) -> None:
         settings = {"key.serializer": string_serializer, "value.serializer": json_serializer}
         with Producer({"bootstrap.servers": broker.bootstrap_servers, **settings}) as ours:
             ours.send(TOPIC, {"price": 3}, key="coffee").result(10)
@@ -152,7 +152,7 @@ class TestSending:
                 ours.send(TOPIC, {1, 2})
         assert [(r.key, r.value) for r in broker.records(TOPIC)] == [(b"coffee", b'{"price":3}'), (b"coffee", None)]
 
-    def test_interceptors_see_records_and_outcomes(self, broker: EmbeddedBroker) -> None:
+    def test_interceptors_see_records_and_outcomes(self, broker: Broker) -> None:
         seen: list[object] = []
 
         class Stamp(ProducerInterceptor):
@@ -177,7 +177,7 @@ class TestSending:
         assert [record.value for record in broker.records(TOPIC)] == [b"v!"]
         assert seen == [0, refused.value, "closed"]
 
-    def test_a_partitioner_of_the_user(self, broker: EmbeddedBroker) -> None:
+    def test_a_partitioner_of_the_user(self, broker: Broker) -> None:
         class Last:
             def partition(self, topic: str, *_: object) -> int:
                 return 2 if topic == TOPIC else 99
@@ -188,7 +188,7 @@ class TestSending:
             with pytest.raises(ValueError, match="chose partition 99 of other, which has 1"):
                 ours.send("other", b"v")
 
-    def test_metrics_have_kafkas_names(self, broker: EmbeddedBroker) -> None:
+    def test_metrics_have_kafkas_names(self, broker: Broker) -> None:
         with producer(broker) as ours:
             ours.send(TOPIC, b"v").result(10)
             ours.flush(5)
@@ -197,7 +197,7 @@ class TestSending:
         assert figures["record-error-total"] == 0
         assert figures["buffer-available-bytes"] == figures["buffer-total-bytes"]
 
-    def test_partitions_for(self, broker: EmbeddedBroker) -> None:
+    def test_partitions_for(self, broker: Broker) -> None:
         with producer(broker) as ours:
             assert [info.partition for info in ours.partitions_for(TOPIC)] == [0, 1, 2]
 
@@ -217,20 +217,20 @@ class TestWhatIsRefused:
         ids=lambda value: value if isinstance(value, str) else None,
     )
     def test_wrong_arguments(
-        self, broker: EmbeddedBroker, arguments: tuple[object, ...], error: type[Exception], words: str
+        self, broker: Broker, arguments: tuple[object, ...], error: type[Exception], words: str
     ) -> None:
         """PP-7: a record larger than `max.request.size` is refused at `send()`."""
         with producer(broker) as ours, pytest.raises(error, match=words):
             ours.send(*arguments)
 
-    def test_a_record_that_the_broker_finds_too_large(self, broker: EmbeddedBroker) -> None:
+    def test_a_record_that_the_broker_finds_too_large(self, broker: Broker) -> None:
         broker.create_topic("small", 1, {"max.message.bytes": 1000})
         with producer(broker) as ours:
             with pytest.raises(KafkaError, match="MESSAGE_TOO_LARGE"):
                 ours.send("small", b"v" * 5000).result(10)
             assert ours.send("small", b"v" * 500).result(10).offset == 0
 
-    def test_batches_that_the_broker_finds_too_large_are_split(self, broker: EmbeddedBroker) -> None:
+    def test_batches_that_the_broker_finds_too_large_are_split(self, broker: Broker) -> None:
         """PP-26, PP-31: split by `batch.size`, in order, with the right numbers."""
         name = broker.unique_topic_name("split")
         broker.create_topic(name, 1, {"max.message.bytes": 3000})
@@ -241,9 +241,9 @@ class TestWhatIsRefused:
             assert ours.metrics()["batch-split-total"] >= 1
             wait_until(lambda: ours.metrics()["buffer-available-bytes"] == ours.metrics()["buffer-total-bytes"])
 
-    def test_an_unknown_topic_after_max_block_ms(self, running: EmbeddedBroker) -> None:
+    def test_an_unknown_topic_after_max_block_ms(self, running: Broker) -> None:
         with (
-            EmbeddedBroker(config={"auto.create.topics.enable": False}) as strict,
+            broker_for_test(config={"auto.create.topics.enable": False}) as strict,
             producer(strict, max_block_ms=200) as ours,
         ):
             with pytest.raises(ClientTimeout, match=r"nowhere is not known within max\.block\.ms = 200"):
@@ -251,7 +251,7 @@ class TestWhatIsRefused:
             with pytest.raises(KafkaError, match="INVALID_TOPIC_EXCEPTION"):
                 ours.send("no/where", b"v")
 
-    def test_a_partition_that_does_not_exist(self, broker: EmbeddedBroker) -> None:
+    def test_a_partition_that_does_not_exist(self, broker: Broker) -> None:
         with producer(broker, max_block_ms=200) as ours, pytest.raises(ClientTimeout, match="partition 7 of orders"):
             ours.send(TOPIC, b"v", partition=7)
 
@@ -264,7 +264,7 @@ class TestWhatIsRefused:
                 ours.send(TOPIC, b"v")
             assert 0.25 < time.monotonic() - start < 5
 
-    def test_full_memory_raises_after_max_block_ms(self, broker: EmbeddedBroker) -> None:
+    def test_full_memory_raises_after_max_block_ms(self, broker: Broker) -> None:
         """PP-6."""
         settings = {"buffer_memory": 65_536, "batch_size": 16_384, "max_block_ms": 100, "linger_ms": 60_000}
         with producer(broker, **settings) as ours:
@@ -278,7 +278,7 @@ class TestWhatIsRefused:
 
 
 class TestTheEnd:
-    def test_close_sends_what_is_left(self, broker: EmbeddedBroker) -> None:
+    def test_close_sends_what_is_left(self, broker: Broker) -> None:
         """PP-1."""
         ours = producer(broker, linger_ms=60_000)
         future = ours.send(TOPIC, b"v")
@@ -293,7 +293,7 @@ class TestTheEnd:
 
     def test_close_gives_up_after_its_time(self) -> None:
         """PP-1: then fails the rest."""
-        with EmbeddedBroker(topics={TOPIC: 1}) as broker:
+        with own_broker({TOPIC: 1}) as broker:
             ours = producer(broker, linger_ms=60_000)
             ours.partitions_for(TOPIC)
             futures = [ours.send(TOPIC, b"v") for _ in range(10)]
@@ -301,7 +301,7 @@ class TestTheEnd:
         assert {type(future.exception(0)) for future in futures} == {ProducerClosed}
         assert ours.metrics()["buffer-available-bytes"] == ours.metrics()["buffer-total-bytes"]
 
-    def test_a_callback_may_close_the_producer(self, broker: EmbeddedBroker) -> None:
+    def test_a_callback_may_close_the_producer(self, broker: Broker) -> None:
         ours = producer(broker)
         ours.send(TOPIC, b"v", on_delivery=lambda error, metadata: ours.close()).result(10)
         wait_until(lambda: not ours._worker.is_alive())
@@ -325,9 +325,7 @@ class TestTheEnd:
             worker.join(10)
         assert "closed" in str(errors[0])
 
-    def test_a_forgotten_producer_stops_its_thread(
-        self, broker: EmbeddedBroker, caplog: pytest.LogCaptureFixture
-    ) -> None:
+    def test_a_forgotten_producer_stops_its_thread(self, broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
         ours = producer(broker)
         ours.send(TOPIC, b"v").result(10)
         worker = ours._worker
@@ -372,7 +370,7 @@ class TestProcesses:
     @pytest.mark.parametrize("where", ["metadata", "memory", "future", "flush"])
     def test_ctrl_c_ends_every_blocking_call(self, where: str) -> None:
         config = {"auto.create.topics.enable": False}
-        with EmbeddedBroker(topics={TOPIC: 1}, config=config) as broker:
+        with broker_for_test(topics={TOPIC: 1}, config=config) as broker:
             done = subprocess.run(
                 [sys.executable, "-c", CTRL_C, where, broker.bootstrap_servers],
                 capture_output=True,
@@ -383,7 +381,7 @@ class TestProcesses:
             )
         assert done.stdout == "interrupted\n", done.stderr
 
-    def test_a_fork_is_refused_with_a_clear_error(self, broker: EmbeddedBroker, tmp_path: Path) -> None:
+    def test_a_fork_is_refused_with_a_clear_error(self, broker: Broker, tmp_path: Path) -> None:
         with producer(broker) as ours:
             ours.send(TOPIC, b"before", partition=0).result(10)
             report = tmp_path / "report"
@@ -401,7 +399,7 @@ class TestProcesses:
             assert "was made before this process was forked" in report.read_text()
             assert ours.send(TOPIC, b"after", partition=0).result(10).offset == 1
 
-    def test_the_compiled_form_does_the_same(self, broker: EmbeddedBroker) -> None:
+    def test_the_compiled_form_does_the_same(self, broker: Broker) -> None:
         """One switch, both forms: the tests' own process has the plain one."""
         code = """
 import sys

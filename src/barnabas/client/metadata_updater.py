@@ -11,8 +11,9 @@ from typing import Protocol
 from barnabas.client.cluster import Node
 from barnabas.client.metadata import Metadata, MetadataUpdateRequest
 from barnabas.client.requests import ClientRequest
+from barnabas.client.topic_problems import TopicProblems
 from barnabas.config import Config
-from barnabas.errors import ErrorCode, KafkaError, error_of
+from barnabas.errors import ErrorCode, KafkaError
 from barnabas.protocol.api import ApiKey
 from barnabas.protocol.messages.metadata import MetadataResponse
 
@@ -22,7 +23,6 @@ log = logging.getLogger(__name__)
 
 NEVER_MS = 1 << 62
 METADATA = int(ApiKey.METADATA)
-MAX_LOGGED_TOPICS = 10
 
 
 class Connections(Protocol):
@@ -50,6 +50,7 @@ class MetadataUpdater:
         self._rebootstrap_after_ms: int = config["metadata.recovery.rebootstrap.trigger.ms"]
         self._in_flight: MetadataUpdateRequest | None = None
         self._failing_since_ms = NEVER_MS
+        self._problems = TopicProblems()
 
     def is_update_due(self, now_ms: int) -> bool:
         """Then no other request is sent, so that metadata comes first."""
@@ -105,7 +106,7 @@ class MetadataUpdater:
         elif response.error_code or not response.brokers:  # a broker that is still starting knows nobody
             self.metadata.failed_update(now_ms)
         else:
-            self._log_problems(response)
+            self._problems.note(response.topics, now_ms)
             self._failing_since_ms = NEVER_MS
             self.metadata.update(asked, response, now_ms)
 
@@ -123,12 +124,6 @@ class MetadataUpdater:
         if error is not None:
             self.metadata.fatal_error(error)
         self.metadata.request_update()
-
-    def _log_problems(self, response: MetadataResponse) -> None:
-        errors = {topic.name: error_of(topic.error_code).name for topic in response.topics if topic.error_code}
-        if errors:
-            shown = dict(list(errors.items())[:MAX_LOGGED_TOPICS])
-            log.warning("Metadata of %d topics is not available: %s", len(errors), shown)
 
     def __repr__(self) -> str:
         return f"<MetadataUpdater in_flight={self._in_flight is not None} {self.metadata!r}>"

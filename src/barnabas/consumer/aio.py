@@ -1,7 +1,8 @@
 """The consumer for asyncio: the same core, used from a thread of its own.
 
-Role: each call runs in that thread, one after the other; there is no second implementation of anything. What a cancelled call had
-taken out of a partition is given back, so that no record is lost between two polls.
+Role: each call runs in that thread, one after the other; there is no second implementation of anything. What a cancelled poll finds is
+kept for the next poll; any other call gives it back first, so that no record is lost between two polls. Giving back means a seek,
+and a seek means to fetch again: polls that are cancelled again and again would never get on by that alone.
 Thread: one event loop, and one worker thread behind it. Lock: none; the worker's queue holds at most one call of each waiting task.
 
 Whose turn it is: a poll waits in short turns, and every other call wakes a running one, so that `seek` beside a long `poll` is not kept
@@ -11,13 +12,16 @@ waiting. Polls do not wake each other: two of them would never rest.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import time
+from bisect import insort
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from barnabas.client.cluster import Partition, PartitionInfo
 from barnabas.client.errors import ClientClosed, ForkedClient
@@ -36,6 +40,28 @@ _THREAD_NAME = "barnabas-async-consumer"
 Found = TypeVar("Found")
 
 
+@dataclass(frozen=True, slots=True)
+class _Form(Generic[Found]):
+    """What polls give: a list of records, or an Arrow batch."""
+
+    is_something: Callable[[Found], bool]
+    places: Callable[[Found], dict[Partition, int]]
+    """The first offset of each partition in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Left:
+    """A poll that runs, or has run, for a caller that was cancelled."""
+
+    number: int
+    """Polls are numbered in the order in which they run."""
+    future: Future[Any]
+    form: _Form[Any]
+
+    def places(self) -> dict[Partition, int]:
+        return {} if self.future.exception() else self.form.places(self.future.result())
+
+
 class AsyncConsumer:
     """A `Consumer` to be awaited, or to be iterated over.
 
@@ -52,7 +78,9 @@ class AsyncConsumer:
     def __init__(self, config: Mapping[str, object]) -> None:
         self._consumer = Consumer(config)
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=_THREAD_NAME)
-        self._ahead: deque[Record] = deque()  # records of `async for` that were not handed out yet
+        self._ahead: deque[Record] = deque()  # records that were polled and not handed out yet
+        self._left: list[_Left] = []  # in the order of their numbers
+        self._numbers = itertools.count()
         self._closing: Future[None] | None = None
         self._process = os.getpid()
 
@@ -138,14 +166,16 @@ class AsyncConsumer:
 
     async def poll(self, timeout: float | None = 0.0, max_records: int | None = None) -> list[Record]:
         """As `Consumer.poll`; `timeout=None` waits until records come."""
-        self._give_back_ahead()
-        return await self._poll(max_records, timeout)
+        if not self._ahead:
+            self._ahead.extend(await self._poll(max_records, timeout))
+        count = len(self._ahead) if max_records is None else min(max_records, len(self._ahead))
+        return [self._ahead.popleft() for _ in range(count)]
 
     async def poll_arrow(self, timeout: float | None = 0.0, max_records: int | None = None) -> pa.RecordBatch:
         """As `Consumer.poll_arrow`; `timeout=None` waits until records come."""
-        self._give_back_ahead()
-        collect = partial(self._consumer.poll_arrow, max_records=max_records)
-        return await self._in_turns(collect, lambda batch: bool(batch.num_rows), _places_of_batch, timeout)
+        if self._ahead:
+            self._give_back_ahead()
+        return await self._in_turns(partial(self._consumer.poll_arrow, max_records=max_records), _BATCHES, timeout)
 
     def __aiter__(self) -> AsyncIterator[Record]:
         return self
@@ -159,49 +189,45 @@ class AsyncConsumer:
         return self._ahead.popleft()
 
     async def _poll(self, max_records: int | None, timeout: float | None) -> list[Record]:
-        return await self._in_turns(
-            partial(self._consumer.poll, max_records=max_records), bool, _places_of_records, timeout
-        )
+        return await self._in_turns(partial(self._consumer.poll, max_records=max_records), _RECORDS, timeout)
 
-    async def _in_turns(
-        self,
-        collect: Callable[[float], Found],
-        is_something: Callable[[Found], bool],
-        places_of: Callable[[Found], dict[Partition, int]],
-        timeout: float | None,
-    ) -> Found:
-        """What `collect` finds within `timeout` seconds; between its turns other calls have theirs."""
+    async def _in_turns(self, collect: Callable[[float], Found], form: _Form[Found], timeout: float | None) -> Found:
+        """What `collect` finds within `timeout` seconds, or a cancelled call has found; between turns other calls have theirs."""
         end = time.monotonic() + timeout if timeout is not None else float("inf")
         while True:
-            turn = min(max(end - time.monotonic(), 0.0), _TURN_SECONDS)
-            found = await self._in_thread(partial(collect, turn), lambda found: self._go_back(places_of(found)))
-            if is_something(found) or time.monotonic() >= end:
+            if self._left and self._left[0].form is form:
+                poll = self._left.pop(0)
+            else:
+                self._give_back_left()
+                turn = min(max(end - time.monotonic(), 0.0), _TURN_SECONDS)
+                poll = _Left(next(self._numbers), self._submit(partial(collect, turn)), form)
+            found: Found = await self._outcome(poll)
+            if form.is_something(found) or time.monotonic() >= end:
                 return found
+
+    async def _outcome(self, poll: _Left) -> Any:
+        """Of a poll in the thread; when its caller is cancelled the next one gets it."""
+        try:
+            return await asyncio.wrap_future(poll.future)
+        except asyncio.CancelledError:
+            if not poll.future.cancel() and self._closing is None:
+                insort(self._left, poll, key=lambda left: left.number)
+                self._consumer.wakeup()
+            raise
 
     # ---------------------------------------------------------------- the thread
 
     async def _do(self, call: Callable[[], None]) -> None:
-        """A call that changes what comes next; so what `async for` took ahead is given back before."""
+        """A call that changes what comes next; so what was taken ahead is given back before."""
         self._give_back_ahead()
         await self._ask(call)
 
     async def _ask(self, call: Callable[[], Found]) -> Found:
         """A call that is no poll: a poll that waits lets it pass."""
         self._check_usable()
+        self._give_back_left()
         self._consumer.wakeup()
-        return await self._in_thread(call)
-
-    async def _in_thread(self, call: Callable[[], Found], give_back: Callable[[Found], None] | None = None) -> Found:
-        """The outcome of a call in the thread; `give_back` gets it, there too, when nobody is left to take it."""
-        future = self._submit(call)
-        try:
-            return await asyncio.wrap_future(future)
-        except asyncio.CancelledError:
-            if not future.cancel() and self._closing is None:
-                self._consumer.wakeup()
-                if give_back is not None:
-                    self._submit(partial(_hand_over, future, give_back))
-            raise
+        return await asyncio.wrap_future(self._submit(call))
 
     def _submit(self, call: Callable[[], Found]) -> Future[Found]:
         self._check_usable()
@@ -219,9 +245,21 @@ class AsyncConsumer:
             raise ClientClosed("this consumer is closed")
 
     def _give_back_ahead(self) -> None:
+        """And what cancelled polls have found, which is behind it: of two seeks the last one counts."""
+        self._give_back_left()
         if self._ahead and self._closing is None:
             self._submit(partial(self._go_back, _places_of_records(self._ahead)))
         self._ahead.clear()
+
+    def _give_back_left(self) -> None:
+        while self._left:
+            left = self._left.pop()
+            if self._closing is None:
+                self._submit(partial(self._read_again, left))
+
+    def _read_again(self, left: _Left) -> None:
+        """In the thread, where it has run before."""
+        self._go_back(left.places())
 
     def _go_back(self, places: dict[Partition, int]) -> None:
         """In the thread: read these again."""
@@ -254,11 +292,6 @@ class AsyncConsumer:
         return f"<AsyncConsumer {self._consumer!r}>"
 
 
-def _hand_over(ended: Future[Found], give_back: Callable[[Found], None]) -> None:
-    if ended.exception() is None:
-        give_back(ended.result())
-
-
 def _places_of_records(records: Iterable[Record]) -> dict[Partition, int]:
     """The first offset of each partition."""
     places: dict[Partition, int] = {}
@@ -274,3 +307,7 @@ def _places_of_batch(batch: pa.RecordBatch) -> dict[Partition, int]:
     for topic, partition, offset in zip(*columns, strict=True):
         places.setdefault((topic, partition), offset)
     return places
+
+
+_RECORDS: _Form[list[Record]] = _Form(bool, _places_of_records)
+_BATCHES: _Form[pa.RecordBatch] = _Form(lambda batch: bool(batch.num_rows), _places_of_batch)

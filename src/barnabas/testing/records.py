@@ -74,7 +74,8 @@ def read_records(log: PartitionLog) -> Iterator[Record]:
         before = offset
         for header, batch in iterate_batches(data):
             if not header.control:
-                yield from _records_of_batch(log, header, batch, offset)
+                found = records_of_batch(header, batch, log.topic, log.partition)
+                yield from (record for record in found if record.offset >= offset)
             offset = header.next_offset
         if offset == before:
             return
@@ -86,15 +87,14 @@ def _bytes_of(records: FileRegion | bytes) -> bytes:
     return records
 
 
-def _records_of_batch(log: PartitionLog, header: BatchHeader, batch: memoryview, first: int) -> Iterator[Record]:
+def records_of_batch(header: BatchHeader, batch: memoryview, topic: str, partition: int) -> Iterator[Record]:
+    """The records of one batch of a partition."""
     cursor = _Cursor(decompress(header.codec, bytes(batch[HEADER_SIZE:]), MAX_PLAIN_BYTES))
     for _ in range(header.record_count):
-        record = _record(cursor, header, log)
-        if record.offset >= first:
-            yield record
+        yield _record(cursor, header, topic, partition)
 
 
-def _record(cursor: _Cursor, header: BatchHeader, log: PartitionLog) -> Record:
+def _record(cursor: _Cursor, header: BatchHeader, topic: str, partition: int) -> Record:
     cursor.varint()
     cursor.take(1)
     timestamp = header.base_timestamp + cursor.varint()
@@ -102,8 +102,8 @@ def _record(cursor: _Cursor, header: BatchHeader, log: PartitionLog) -> Record:
     key, value = cursor.nullable(), cursor.nullable()
     headers = tuple((cursor.take(cursor.varint()).decode(), cursor.nullable()) for _ in range(cursor.varint()))
     return Record(
-        topic=log.topic,
-        partition=log.partition,
+        topic=topic,
+        partition=partition,
         offset=offset,
         timestamp=header.max_timestamp if header.log_append_time else timestamp,
         key=key,
