@@ -44,38 +44,40 @@ def ensure_jars() -> Path:
     if target.is_dir():
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(target.parent / "kafka-jars.lock"):
+    with locked(target.parent / "kafka-jars.lock"):
         if not target.is_dir():  # another process may have fetched them while this one waited for the lock
             _fetch(target)
     return target
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Iterator[None]:
+    """One process at a time, by a lock on a file."""
     with path.open("w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
 
 
 def _fetch(target: Path) -> None:
-    if shutil.which("mvn") is None:
-        raise PeerUnavailable("Maven is not installed (Debian and Ubuntu: apt-get install maven)")
     with tempfile.TemporaryDirectory(dir=target.parent, prefix="kafka-jars-part-") as part:
         # A pom that Maven has not to write beside: some plugins leave a `target` directory next to it.
         pom = shutil.copy(POM, Path(part) / "pom.xml")
         libs = Path(part) / "libs"
-        _maven("-f", pom, "dependency:copy-dependencies", f"-DoutputDirectory={libs}")
+        run_maven("-f", pom, "dependency:copy-dependencies", f"-DoutputDirectory={libs}")
         if not any(libs.glob("kafka_*.jar")):
             raise PeerUnavailable("Maven ended without an error but fetched no Kafka jar")
         libs.rename(target)
 
 
-def _maven(*arguments: str | Path) -> None:
+def run_maven(*arguments: str | Path) -> None:
+    """Run Maven; PeerUnavailable with its first complaint."""
+    if shutil.which("mvn") is None:
+        raise PeerUnavailable("Maven is not installed (Debian and Ubuntu: apt-get install maven)")
     command = ["mvn", "--batch-mode", "--quiet", *map(str, arguments)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=DOWNLOAD_SECONDS, check=False)
     except subprocess.TimeoutExpired:
-        raise PeerUnavailable(f"Maven did not fetch Kafka's jars within {DOWNLOAD_SECONDS} s") from None
+        raise PeerUnavailable(f"Maven did not fetch the jars within {DOWNLOAD_SECONDS} s") from None
     if done.returncode != 0:
         lines = [line for line in (done.stdout + done.stderr).splitlines() if "ERROR" in line]
-        raise PeerUnavailable(f"Maven could not fetch Kafka's jars: {lines[0] if lines else done.stderr[-300:]}")
+        raise PeerUnavailable(f"Maven could not fetch the jars: {lines[0] if lines else done.stderr[-300:]}")
