@@ -15,10 +15,11 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 WORKERS ?= $(shell getconf _NPROCESSORS_ONLN 2>/dev/null | awk '{ print ($$1 < 8 ? $$1 : 8) }')
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help setup bytecode native demo test test-kafka check format faults bench-broker bench-log bench-clients peers reference clean
+.PHONY: help setup bytecode native demo test test-kafka test-spark42 check format faults bench-broker bench-log bench-clients bench-spark \
+	peers spark-peer reference clean
 
 help: ## print this list
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## make .venv and install everything into it (quick when nothing changed)
 
@@ -79,9 +80,19 @@ bench-log: bytecode ## the log beside the bare work of the operating system: app
 bench-clients: bytecode ## our clients beside confluent-kafka and kafka-python, on one broker with the same data
 	@$(BIN)/python -m bench.clients
 
+bench-spark: bytecode spark-peer ## our Spark connector beside Spark's own, on one broker with the same data (about ten minutes)
+	@$(BIN)/python -m bench.spark
+
 peers: $(STAMP) ## fetch Apache Kafka's jars into .cache (needs Java and Maven)
 	@tools/system_packages.sh java mvn
 	@$(BIN)/python -m bench.peers
+
+spark-peer: $(STAMP) ## fetch Spark's own Kafka connector and the PySpark that it fits into .cache (about 450 MB; needs Java and Maven)
+	@tools/system_packages.sh java mvn
+	@$(BIN)/python -m bench.peers --spark
+
+test-spark42: bytecode spark-peer ## the tests of the Spark connector on PySpark 4.2, beside the newest one that `make test` uses
+	@tools/test_on_peer_spark.sh $(BIN)/python tests/spark -q
 
 reference: $(STAMP) ## write docs/reference anew from the declared rows
 	$(BIN)/python tools/generate_reference.py

@@ -121,14 +121,20 @@ def shown(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:,.1f}"
 
 
-def ratio(figures: Figures, work: Work, ours: str, peer: str) -> float:
-    """The median of the rounds' ratios."""
+def ratios(figures: Figures, work: Work, ours: str, peer: str) -> list[float]:
+    """Ours to the peer, round by round; none when a side failed."""
     mine, theirs = figures[work.name][ours], figures[work.name][peer]
-    return median(one / other for one, other in zip(mine, theirs, strict=True))
+    return [one / other for one, other in zip(mine, theirs, strict=True)] if len(mine) == len(theirs) else []
 
 
-def met(work: Work, value: float) -> bool:
-    return value <= work.limit if work.less else value >= work.limit
+def met(work: Work, found: list[float]) -> bool:
+    if not found:
+        return False
+    return median(found) <= work.limit if work.less else median(found) >= work.limit
+
+
+def middle(values: list[float], form: Callable[[float], str]) -> str:
+    return form(median(values)) if values else "-"
 
 
 def report(console: Console, bench: Bench, works: list[Work]) -> bool:
@@ -137,13 +143,13 @@ def report(console: Console, bench: Bench, works: list[Work]) -> bool:
     table = Table("work", "unit", peer, ours, *others, "ratio", *[f"ratio, {name}" for name in others], "bound", "")
     verdicts = []
     for work in works:
-        values = bench.figures[work.name]
-        ratios = [ratio(bench.figures, work, name, peer) for name in (ours, *others)]
-        verdicts.append(met(work, ratios[0]))
-        rates = [shown(median(values[name])) for name in (peer, ours, *others)]
+        rates = [middle(bench.figures[work.name][name], shown) for name in (peer, ours, *others)]
+        found = [ratios(bench.figures, work, name, peer) for name in (ours, *others)]
+        verdicts.append(met(work, found[0]))
+        quotients = [middle(values, lambda value: f"{value:.2f}") for values in found]
         bound = f"{'≤' if work.less else '≥'} {work.limit:g}"
         verdict = "[green]met[/]" if verdicts[-1] else "[red]MISSED[/]"
-        table.add_row(work.text, work.unit, *rates, *[f"{value:.2f}" for value in ratios], bound, verdict)
+        table.add_row(work.text, work.unit, *rates, *quotients, bound, verdict)
     console.print(table)
     return all(verdicts)
 
@@ -175,7 +181,10 @@ def main(
                 stack.enter_context(side)
         bench = Bench(console, broker.bootstrap, sides, rounds, scale)
         for work in works:
-            bench.run(work)
+            try:
+                bench.run(work)
+            except WorkFailed as failure:
+                console.print(f"[red]{work.name} failed:[/] {failure}")
     share = neighbours.share_since(before)
     console.print(f"broker: {kind}; other processes took {share:.0%} of the machine")
     if json_file is not None:
