@@ -20,6 +20,7 @@ COMMANDS = {
     "config": "Print the settings that a broker or a topic has.",
     "configs": "Print and change the settings of topics and brokers, and quotas.",
     "consume": "Print the records of topics.",
+    "doctor": "Find out what is wrong with Spark and its workers.",
     "log": "Verify, dump or repair the files of a log, without a broker.",
     "offsets": "Print where partitions begin and end, or what they had at a time.",
     "perf": "Measure how fast records are sent and read.",

@@ -58,22 +58,23 @@ class TableFuture:
         error = self.exception(timeout)
         if error is not None:
             raise error
-        return [
-            RecordRange(
-                result.topic, result.partition, result.base_offset + first if result.base_offset >= 0 else -1, count
-            )
-            for result, first, count in self._parts()
-        ]
+        return [_range(*part) for part in self._parts()]
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Wait for the outcome of every row: None, or the first error."""
+        failure = self.failure(timeout)
+        return None if failure is None else failure[1]
+
+    def failure(self, timeout: float | None = None) -> tuple[RecordRange, BaseException] | None:
+        """Wait for the outcome of every row: None, or the first rows that failed (without an offset) and their error."""
         deadline = None if timeout is None else time.monotonic() + timeout
         for result, _, _ in self._ranges:
             if not result.wait(None if deadline is None else max(deadline - time.monotonic(), 0)):
                 raise TimeoutError(f"not every row has an outcome after {timeout} s")
-        return next(
-            (error for result, first, _ in self._parts() if (error := result.error_of(first)) is not None), None
-        )
+        for result, first, count in self._parts():
+            if (error := result.error_of(first)) is not None:
+                return _range(result, first, count), error
+        return None
 
     def _parts(self) -> Iterator[tuple[BatchResult, int, int]]:
         """The ranges, in the batches where the records are now."""
@@ -92,6 +93,11 @@ class TableFuture:
 
     def __repr__(self) -> str:
         return f"<TableFuture rows={sum(count for _, _, count in self._ranges)} done={self.done()}>"
+
+
+def _range(result: BatchResult, first: int, count: int) -> RecordRange:
+    offset = result.base_offset + first if result.base_offset >= 0 else -1
+    return RecordRange(result.topic, result.partition, offset, count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,10 +201,10 @@ class _Piece:
     def put_given_partitions(self, target: bytearray) -> None:
         """Partitions that a row names go before those of its key."""
         if self.partitions is not None:
-            known = memoryview(target).cast("i")
-            for row, partition in enumerate(self.partitions.to_pylist()):
-                if partition is not None:
-                    known[row] = partition
+            others = pa.Array.from_buffers(pa.int32(), self.rows, [None, pa.py_buffer(bytes(target))])
+            chosen = pc.coalesce(self.partitions, others)
+            start = 4 * chosen.offset
+            target[:] = memoryview(chosen.buffers()[1])[start : start + 4 * self.rows]
 
 
 def _checked(table: Any) -> pa.Table:
@@ -237,6 +243,9 @@ def _as_times(column: Any) -> tuple[Any, int]:
         raise SerializationError(
             f"the column timestamp is {column.type}; it must be a timestamp or milliseconds"
         ) from error
+    earliest = pc.min(array).as_py()
+    if earliest is not None and earliest < 0:
+        raise ValueError(f"the column timestamp has {earliest} ms; a time before 1970 cannot be sent")
     return array.buffers()[1], array.offset
 
 
@@ -249,7 +258,9 @@ def _as_headers(column: Any) -> pa.Array:
 
 
 def _header(item: Any) -> tuple[str, bytes | None]:
-    key, value = (item["key"], item["value"]) if isinstance(item, dict) else item
+    key, value = (item["key"], item["value"]) if isinstance(item, dict) else item or (None, None)
+    if not isinstance(key, str):
+        raise SerializationError(f"the column headers has a header whose key is {key!r}; it must be text")
     return key, value.encode() if isinstance(value, str) else value
 
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from barnabas.spark.datasource import BarnabasDataSource
-
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from barnabas.spark.datasource import BarnabasDataSource
 
 __all__ = ["BarnabasDataSource", "register"]
 
@@ -24,4 +24,15 @@ def register(spark: SparkSession) -> None:
 
     register(spark)
     """
+    from barnabas.spark.datasource import BarnabasDataSource
+
     spark.dataSource.register(BarnabasDataSource)
+
+
+def __getattr__(name: str) -> object:
+    """The data source is loaded when it is used: `barnabas doctor spark` must work where PySpark is missing."""
+    if name != "BarnabasDataSource":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from barnabas.spark.datasource import BarnabasDataSource
+
+    return BarnabasDataSource

@@ -33,6 +33,7 @@ SINK_COLUMNS: dict[str, tuple[str, ...]] = {
     "topic": ("string",),
     "headers": (HEADERS_DDL,),
     "partition": ("int",),
+    "timestamp": ("timestamp", "double"),
 }
 """What a data frame that is written may have, and the types (`simpleString`) that each may be; only `value` must be there."""
 

@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 
 from barnabas.spark.columns import source_schema
 from barnabas.spark.options import Use, parse_options
+from barnabas.spark.requirements import require_arrow
 
 if TYPE_CHECKING:
     from barnabas.spark.batch_reader import BatchReader
@@ -27,6 +28,10 @@ class BarnabasDataSource(DataSource):
     spark.dataSource.register(BarnabasDataSource)
     spark.read.format("barnabas").option("kafka.bootstrap.servers", "localhost:9092").option("subscribe", "orders").load()
     """
+
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        require_arrow()  # Spark's own message would be a bare ImportError, later
 
     @classmethod
     def name(cls) -> str:
@@ -50,9 +55,10 @@ class BarnabasDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from barnabas.spark.sink import batch_writer
 
-        return batch_writer(self.options, schema)
+        return batch_writer(self.options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        """`overwrite`: the output mode is complete. Each batch has all rows then, and is appended, as in Spark's connector."""
         from barnabas.spark.sink import stream_writer
 
         return stream_writer(self.options, schema)

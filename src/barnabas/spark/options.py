@@ -267,6 +267,23 @@ ROWS: tuple[Option, ...] = (
         "How often offsets are asked for before the query fails.",
     ),
     Option("fetchOffset.retryIntervalMs", "number", _whole(0), 1000, _READ, "The wait between these."),
+    Option(
+        "topic",
+        "name",
+        _text,
+        None,
+        _WRITE,
+        "The topic of all rows; goes before the column topic, which then does nothing.",
+    ),
+    Option(
+        "deliveryGuarantee",
+        "`at-least-once`",
+        _one_of("at-least-once", "exactly-once"),
+        "at-least-once",
+        _WRITE,
+        "What is promised when tasks or queries fail and run again. `exactly-once` is refused until there are transactions.",
+        ours=True,
+    ),
 )
 
 _BY_NAME = {row.name.lower(): row for row in ROWS}
