@@ -10,10 +10,12 @@ import contextlib
 import errno
 import fcntl
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 
 from barnabas.records.batch import Buffer
 
+_SYNC_FILE_RANGE_WRITE = 2
 _PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
 
 
@@ -24,6 +26,17 @@ class SyncFailed(OSError):
 def may_pass(error: OSError) -> bool:
     """Whether there was no room or no descriptor, which may change; every other failure, and every failed flush, means a broken disk."""
     return error.errno in _PASSING and not isinstance(error, SyncFailed)
+
+
+@cache
+def _sync_file_range() -> Callable[[int, int, int, int], int] | None:
+    """Linux's call, which Python does not have; None elsewhere."""
+    import ctypes  # only brokers with durable acks need it, so it does not slow down every start
+
+    call = getattr(ctypes.CDLL(None), "sync_file_range", None)
+    if call is not None:
+        call.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
+    return call
 
 
 class OpenFile:
@@ -86,6 +99,12 @@ class FileSystem:
     def will_need(self, fd: int, position: int, length: int) -> None:
         """Advice only: what is not in memory is read ahead in the background."""
         os.posix_fadvise(fd, position, length, os.POSIX_FADV_WILLNEED)
+
+    def start_writing(self, fd: int, position: int, length: int) -> None:
+        """Advice only: the disk begins with what was written there. Nothing is durable by it, and what goes wrong is for `sync` to say."""
+        begin = _sync_file_range()
+        if begin is not None:
+            begin(fd, position, length, _SYNC_FILE_RANGE_WRITE)
 
     def truncate(self, fd: int, size: int) -> None:
         os.ftruncate(fd, size)

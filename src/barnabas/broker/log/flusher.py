@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 _DUE_CHECK_MS = 50
 """How often logs are looked at whose interval may be over; more often when the interval is shorter."""
 _NS_PER_MS = 1_000_000
-_SLOW_COMMIT_NS = 5_000_000
+SLOW_FLUSH_NS = 5_000_000
+"""After a flush that took longer, threads with other work leave the disk to the flusher for a while."""
 _COMMIT_PAUSE_NS = 1_000_000_000
 
 
@@ -103,7 +104,7 @@ class Flusher(ServerThread):
         began = self._clock.monotonic_ns()
         self._flush_wanted()
         ended = self._clock.monotonic_ns()
-        if ended - began > _SLOW_COMMIT_NS:
+        if ended - began > SLOW_FLUSH_NS:
             self._commit_from_ns = ended + _COMMIT_PAUSE_NS
             self.wakeup()
 

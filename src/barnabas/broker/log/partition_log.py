@@ -24,10 +24,11 @@ from typing import TYPE_CHECKING, TypeVar
 
 from barnabas.broker.log import lookup
 from barnabas.broker.log.config import LogConfig
+from barnabas.broker.log.flusher import SLOW_FLUSH_NS
 from barnabas.broker.log.index import IndexDamaged
 from barnabas.broker.log.producer_state import SNAPSHOT_SUFFIX
 from barnabas.broker.log.reading import LogReader, Tail
-from barnabas.broker.log.record_validation import newest_delta, validated
+from barnabas.broker.log.record_validation import look_into
 from barnabas.broker.log.results import (
     AppendOrigin,
     AppendResult,
@@ -36,15 +37,15 @@ from barnabas.broker.log.results import (
     ReadResult,
     TimestampOffset,
 )
-from barnabas.broker.log.segment import FILL_LIMIT, MAX_RELATIVE_OFFSET, CorruptLog, Segment, segment_name
+from barnabas.broker.log.segment import EARLY_BYTES, FILL_LIMIT, MAX_RELATIVE_OFFSET, CorruptLog, Segment, segment_name
 from barnabas.broker.log.swap import SegmentSwap
 from barnabas.broker.log.transactions import CommittedReader
-from barnabas.broker.log.validation import check_unusual, corrupt
 from barnabas.broker.log.verification import VerificationGuard
 from barnabas.broker.log.waiters import DurableCallback, DurableWaiters
 from barnabas.errors import ErrorCode, KafkaError
-from barnabas.records.batch import CONTROL_BIT, HEADER, HEADER_SIZE, PREFIX, TIMESTAMP_TYPE_BIT, BatchHeader, crc32c
+from barnabas.records.batch import CONTROL_BIT, PREFIX, PREFIX_SIZE, TIMESTAMP_TYPE_BIT, BatchHeader
 from barnabas.records.control import EndMarker
+from barnabas.records.kernel.record_layout import check_batch
 from barnabas.records.reader import decompressed_limit
 
 if TYPE_CHECKING:
@@ -57,10 +58,7 @@ Found = TypeVar("Found")
 
 _CLIENT = AppendOrigin.CLIENT
 _READ_UNCOMMITTED = IsolationLevel.READ_UNCOMMITTED
-_NO_HEADER = (0,) * 13
-_parse = HEADER.unpack_from
 _pack_prefix = PREFIX.pack
-_header = BatchHeader._make
 
 
 class PartitionLog:
@@ -69,17 +67,17 @@ class PartitionLog:
     __slots__ = (
         "_after_max_ms",
         "_append_fd",
+        "_begins_early",
         "_committed",
         "_dir",
         "_files",
         "_fills",
         "_flush_messages",
         "_index_interval",
-        "_keeps_plain",
         "_lock",
         "_maintenance",
-        "_max_batch",
         "_names_changed",
+        "_ordinary_limit",
         "_producers",
         "_pwritev",
         "_reader",
@@ -118,7 +116,7 @@ class PartitionLog:
         self.epochs = loaded.epochs
         self._refusal: ErrorCode | None = None
         self._append_fd = -1
-        self._fills = False
+        self._fills = self._begins_early = False
         self._names_changed = True  # nobody knows what of the names a crash would leave: the first flush syncs them
         self._snapshot_offset = loaded.snapshot_offset
         # What a killed broker had not flushed is due at once: its interval began long before this start.
@@ -192,11 +190,11 @@ class PartitionLog:
         with self._lock:
             self.config = config
             self._segment_bytes = config.segment_bytes
-            self._max_batch = min(config.max_message_bytes, config.segment_bytes)
+            largest = min(config.max_message_bytes, config.segment_bytes)
+            self._ordinary_limit = largest if config.keeps_plain_batches else 0
             self._index_interval = config.index_interval_bytes
             self._after_max_ms = config.timestamp_after_max_ms
             self._flush_messages = config.flush_messages
-            self._keeps_plain = config.keeps_plain_batches
             self._reader.records_limit = decompressed_limit(config.max_message_bytes)
             self._append_fd = -1  # the next append takes the slow way once and sets the limits of the active segment
 
@@ -209,40 +207,25 @@ class PartitionLog:
         origin: AppendOrigin = _CLIENT,
         guard: VerificationGuard | None = None,
     ) -> AppendResult:
-        """Write one batch; KafkaError when it is refused. Hot path: validation.py says why a batch is unusual.
+        """Write one batch; KafkaError when it is refused. Hot path: an ordinary batch is looked at by the kernel and written from where
+        it is; record_validation.py looks into all others.
 
         The batch gets the newest leader epoch of the log, or `leader_epoch` when that is newer. A client's transactional batch needs
         a `guard`, see `begin_verification`.
         """
-        size = len(records)
-        header = _parse(records) if size >= HEADER_SIZE else _NO_HEADER
-        offset, length, _, magic, crc, attributes, delta, base_time, max_time, producer_id, _, sequence, count = header
-        if (
-            length + 12 != size
-            or magic != 2
-            or not 0 <= attributes <= 4
-            or delta != count - 1
-            or count <= 0
-            or offset
-            or size > self._max_batch
-            or producer_id >= 0 > sequence
-        ):
-            check_unusual(records, self.config, origin, guard is not None)
-        body = bytes(records[21:])
-        if crc32c(body) != crc:
-            raise corrupt(self.name)
         now = self._wall_ms()
-        if (
-            attributes
-            or not self._keeps_plain
-            or max_time - now > self._after_max_ms
-            or max_time != base_time + newest_delta(body, count)
-        ):
-            header, body = validated(_header(header), body, self.config, now, self.name)
+        header = check_batch(records, self._ordinary_limit)
+        body: bytes | memoryview
+        if header is None or header.max_timestamp - now > self._after_max_ms:
+            header, body = look_into(records, self.config, (origin, guard is not None), now, self.name)
+        else:
+            body = records[PREFIX_SIZE:]
         with self._lock:
             if guard is not None:
-                self._producers.check_verified(_header(header), guard)
+                self._producers.check_verified(header, guard)
             result = self._append_locked(header, body, leader_epoch, origin, now)
+        if self._begins_early:
+            self._begin_early()
         if result.last_offset - self._waiters.durable >= self._flush_messages - 1:
             self.flush()
             if self._dir.offline:  # nobody can say whether the batch will be found again
@@ -250,16 +233,16 @@ class PartitionLog:
         return result
 
     def _append_locked(
-        self, header: tuple[int, ...], body: bytes, leader_epoch: int, origin: AppendOrigin, now: int
+        self, header: BatchHeader, body: bytes | memoryview, leader_epoch: int, origin: AppendOrigin, now: int
     ) -> AppendResult:
         _, length, _, _, crc, attributes, last_delta, _, max_time, producer_id, _, _, _ = header
         if producer_id >= 0:
-            repeated = self._producers.check(_header(header), origin)
+            repeated = self._producers.check(header, origin)
             if repeated is not None:
                 stamp = repeated.timestamp if attributes & TIMESTAMP_TYPE_BIT else -1
                 return AppendResult(repeated.base_offset, repeated.last_offset, stamp, self._start, True)
         ends = attributes & CONTROL_BIT and producer_id >= 0
-        marker = self._producers.checked_marker(_header(header), body) if ends else None
+        marker = self._producers.checked_marker(header, bytes(body)) if ends else None
         first, segment, position = self._tail
         size = length + 12
         last = first + last_delta
@@ -282,7 +265,7 @@ class PartitionLog:
         if written != size:
             raise self._write_failed(position, OSError(errno.ENOSPC, f"wrote {written} of {size} bytes"))
         if marker is not None:
-            self._index_abort(_header(header), marker, first, position)
+            self._index_abort(header, marker, first, position)
         # From here on nothing can fail: the batch is in the file, and what follows only makes it known.
         if max_time > segment.max_time[0]:
             segment.max_time = (max_time, last)
@@ -290,10 +273,16 @@ class PartitionLog:
             segment.add_index_entries(last, position)
         segment.bytes_since_index += size
         if producer_id >= 0:
-            self._producers.update(_header(header), first, self._dir.monotonic_ms(), marker)
+            self._producers.update(header, first, self._dir.monotonic_ms(), marker)
         segment.size = position + size
         self._tail = (last + 1, segment, position + size)
         return AppendResult(first, last, max_time if attributes & TIMESTAMP_TYPE_BIT else -1, self._start)
+
+    def _begin_early(self) -> None:
+        """No lock is held: the disk may be slow to take the order."""
+        _, segment, size = self._tail
+        if size - segment.started >= EARLY_BYTES:
+            segment.start_writing(size)
 
     def _index_abort(self, header: BatchHeader, marker: EndMarker, first: int, position: int) -> None:
         """Before the marker is known to anybody, so that no reader takes what it aborts for committed."""
@@ -476,24 +465,26 @@ class PartitionLog:
                 complete = [segment for segment in self.segments if not segment.synced and segment is not active]
                 if end == self._waiters.durable and not complete:
                     return  # nothing new; a name alone, of an empty segment, need not be durable
-                self._fills = active.note_flush(size) < FILL_LIMIT and self._waiters.waiting
+                new, waiting = active.note_flush(size), self._waiters.waiting
+                self._fills = waiting and new < FILL_LIMIT
+            began = self._dir.clock.monotonic_ns()
             try:
                 self._sync(active, complete)
             except OSError as error:
                 self._dir.note_error(error)
                 return
-            self.last_flush_ns = self._dir.clock.monotonic_ns()
+            self.last_flush_ns = ended = self._dir.clock.monotonic_ns()
+            self._dir.flush_stats.record(ended - began)
+            self._begins_early = waiting and new >= FILL_LIMIT and ended - began < SLOW_FLUSH_NS
         self._waiters.complete(end)
 
     def _sync(self, active: Segment, complete: list[Segment]) -> None:
-        began = self._dir.clock.monotonic_ns()
         for segment in complete:
             segment.sync()
         active.sync_data()
         if self.epochs.changed:
             self._dir.write_epochs(self.directory, self.epochs)
         self._sync_names()
-        self._dir.flush_stats.record(self._dir.clock.monotonic_ns() - began)
 
     def _sync_names(self) -> None:
         """Everything by which a start finds this log and knows it as this topic's; under `_maintenance`."""

@@ -9,14 +9,17 @@ Thread: any; pure functions. Lock: none.
 from __future__ import annotations
 
 from barnabas.broker.log.config import LOG_APPEND_TIME, MAX_LONG, PRODUCER_CODEC, UNCOMPRESSED, LogConfig
-from barnabas.broker.log.results import RecordError, RecordsRefused
-from barnabas.broker.log.validation import check_size, invalid
+from barnabas.broker.log.results import AppendOrigin, RecordError, RecordsRefused
+from barnabas.broker.log.validation import check_size, check_unusual, corrupt, invalid
 from barnabas.errors import ErrorCode
 from barnabas.records.batch import (
     CHECKED_HEADER,
     CODEC_MASK,
+    HEADER,
     HEADER_SIZE,
     LENGTH_OVERHEAD,
+    MAGIC_V2,
+    MAX_CODEC,
     NO_TIMESTAMP,
     PREFIX_SIZE,
     TIMESTAMP_TYPE_BIT,
@@ -34,17 +37,31 @@ MAX_ERRORS_NAMED = 1000
 """Records that an answer names; a batch can hold so many that naming all would make the answer larger than the batch."""
 
 _TIMESTAMP_FIELD, _KEY_LENGTH_FIELD = 3, 5
+_NO_HEADER = (0,) * 13
 
 
-def newest_delta(body: bytes, count: int) -> int:
-    """How far the largest timestamp of uncompressed records lies behind the first, once all are whole and in their place.
-
-    This is all that an ordinary batch of an ordinary topic needs.
-    """
-    try:
-        return check_records(body, RECORDS_AT, count)[1]
-    except CorruptBatch as error:
-        raise invalid(str(error)) from error
+def look_into(
+    records: memoryview, config: LogConfig, sender: tuple[AppendOrigin, bool], now_ms: int, partition: str
+) -> tuple[BatchHeader, bytes]:
+    """Header and checked part of what is to be written for a batch that the kernel did not find ordinary; KafkaError with the reason
+    when it is refused. The sender: who appends, and whether a transaction was verified."""
+    size = len(records)
+    header = BatchHeader._make(HEADER.unpack_from(records) if size >= HEADER_SIZE else _NO_HEADER)
+    if (
+        header.batch_length + LENGTH_OVERHEAD != size
+        or header.magic != MAGIC_V2
+        or not 0 <= header.attributes <= MAX_CODEC
+        or header.last_offset_delta != header.record_count - 1
+        or header.record_count <= 0
+        or header.base_offset
+        or size > min(config.max_message_bytes, config.segment_bytes)
+        or header.producer_id >= 0 > header.base_sequence
+    ):
+        check_unusual(records, config, *sender)
+    body = bytes(records[PREFIX_SIZE:])
+    if crc32c(body) != header.crc:
+        raise corrupt(partition)
+    return validated(header, body, config, now_ms, partition)
 
 
 def validated(

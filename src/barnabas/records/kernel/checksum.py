@@ -1,7 +1,7 @@
 """CRC-32C of a part of some bytes.
 
-Role: the checksum of batches without a copy of them. Compiled, it is the processor's own instruction (crc32c.h): for a batch of 100 bytes
-that takes a tenth of the time of a call to google_crc32c, which is what plain Python uses.
+Role: the checksum of batches without a copy of them. Compiled, it uses what the processor has for it (crc32c.h); plain Python calls
+google_crc32c.
 Thread: any; pure functions. Lock: none.
 """
 
@@ -15,7 +15,7 @@ except ImportError:
 if cython.compiled:
     from cython.cimports.barnabas.records.kernel.crc32c import crc32c_extend, prepare
 
-    prepare(1)
+    prepare(2)
 else:
     import google_crc32c
 
@@ -27,10 +27,14 @@ def crc32c(data: bytes, start: cython.Py_ssize_t, end: cython.Py_ssize_t) -> int
     return extend(0, data, start, end)
 
 
-def use_tables(only: bool) -> None:
-    """Compiled: do without the processor's instruction, as processors that lack it must. For tests."""
+TABLES, INSTRUCTION, FOLDING = range(3)
+"""The ways to compute it when compiled, slowest first; a processor may lack the later ones."""
+
+
+def use_at_most(best: int) -> None:
+    """Compiled: do without what is better than this way, as processors that lack it must. For tests."""
     if cython.compiled:
-        prepare(not only)
+        prepare(best)
 
 
 @cython.cfunc

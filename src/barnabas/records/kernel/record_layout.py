@@ -1,7 +1,8 @@
 """The records of one batch, decompressed: check all of them, list where each is, copy some.
 
-Role: what validation, compaction and time look-ups need to know of records, without a Python object per record.
-Thread: any; pure functions. Lock: none.
+Role: what validation, compaction and time look-ups need to know of records, without a Python object per record. `check_batch` looks at
+an ordinary batch as a whole, header and checksum included: all that an append needs to know, in one call and without a copy.
+Thread: any; pure functions; long loops let go of the GIL when compiled. Lock: none.
 
 A record, all varints zig-zag:
 
@@ -19,7 +20,7 @@ from __future__ import annotations
 from array import array
 from typing import NamedTuple
 
-from barnabas.records.batch import CorruptBatch
+from barnabas.records.batch import HEADER, HEADER_SIZE, PREFIX_SIZE, BatchHeader, Buffer, CorruptBatch
 
 try:
     import cython
@@ -27,8 +28,11 @@ except ImportError:
     from barnabas.records.kernel import shadow as cython
 
 if cython.compiled:
-    from cython.cimports.barnabas.records.kernel.wire import put_bytes, varint_at
+    from cython.cimports.barnabas.records.kernel.checksum import extend
+    from cython.cimports.barnabas.records.kernel.wire import int16_at, int32_at, int64_at, put_bytes, varint_at
+    from cython.cimports.cpython.buffer import PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 else:
+    from barnabas.records.kernel.checksum import extend
     from barnabas.records.kernel.wire import put_bytes, varint_at
 
 BAD_RECORD, BAD_COUNT, BAD_OFFSETS = 1, 2, 3
@@ -55,6 +59,10 @@ _SMALLEST_BODY = cython.declare(cython.Py_ssize_t, 6)
 _SMALLEST_RECORD = cython.declare(cython.Py_ssize_t, 7)
 _FIELDS = cython.declare(cython.Py_ssize_t, 7)
 _INT32_MAX = cython.declare(cython.Py_ssize_t, 0x7FFF_FFFF)
+_HEADER_SIZE = cython.declare(cython.Py_ssize_t, HEADER_SIZE)
+_PREFIX_SIZE = cython.declare(cython.Py_ssize_t, PREFIX_SIZE)
+_LONG = cython.declare(cython.Py_ssize_t, 128 * 1024)
+"""Looking at so many bytes takes 10 us or more. For less the GIL is kept: who lets go of it may wait for it longer than that."""
 
 SPAN_FIELDS = 7
 """Numbers that `record_spans` gives per record."""
@@ -95,7 +103,8 @@ class RecordFacts(NamedTuple):
 
 @cython.cclass
 class _Record:
-    """A record that was read: where it is and what its fields say. Reused for one record after the other."""
+    """A record that was read: where it is and what its fields say. Reused for one record after the other; `read_all` leaves here what
+    all of them have in common (see RecordFacts), and where it stopped."""
 
     end: cython.Py_ssize_t
     timestamp_delta: cython.longlong
@@ -103,6 +112,12 @@ class _Record:
     key_start: cython.Py_ssize_t
     key_length: cython.longlong
     value_length: cython.longlong
+    low: cython.longlong
+    high: cython.longlong
+    high_offset: cython.Py_ssize_t
+    without_key: cython.Py_ssize_t
+    number: cython.Py_ssize_t
+    at: cython.Py_ssize_t
 
     @cython.cfunc
     @cython.nogil
@@ -132,6 +147,40 @@ class _Record:
         if self.value_length > 0:
             at += self.value_length
         return _skip_headers(data, at, end)
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def read_all(
+        self, data: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t, count: cython.Py_ssize_t
+    ) -> cython.int:
+        """Whether exactly `count` records with the offset deltas 0, 1, 2 … fill the bytes; 0, or the number of what is wrong."""
+        problem: cython.int = 0
+        number: cython.Py_ssize_t = 0
+        low: cython.longlong = 0
+        high: cython.longlong = 0
+        self.high_offset = 0
+        self.without_key = -1
+        while number < count:
+            problem = self.read(data, at, end)
+            if problem == 0 and self.offset_delta != number:
+                problem = _OFFSET
+            if problem:
+                break
+            at = self.end
+            if number == 0 or self.timestamp_delta > high:
+                high = self.timestamp_delta
+                self.high_offset = number
+            if number == 0 or self.timestamp_delta < low:
+                low = self.timestamp_delta
+            if self.key_length < 0 and self.without_key < 0:
+                self.without_key = number
+            number += 1
+        self.low = low
+        self.high = high
+        self.number = number
+        self.at = at
+        return _MORE if problem == 0 and at != end else problem
 
 
 @cython.cfunc
@@ -164,34 +213,116 @@ def check_records(data: bytes, start: cython.Py_ssize_t, count: cython.Py_ssize_
     end: cython.Py_ssize_t = len(data)
     at: cython.Py_ssize_t = _checked_start(start, end, count)
     record: _Record = _Record()
-    low: cython.longlong = 0
-    high: cython.longlong = 0
-    high_offset: cython.Py_ssize_t = 0
-    without_key: cython.Py_ssize_t = -1
-    problem: cython.int = 0
-    number: cython.Py_ssize_t = 0
-    with cython.nogil:
-        while number < count:
-            problem = record.read(bytes_of, at, end)
-            if problem:
-                break
-            if record.offset_delta != number:
-                problem = _OFFSET
-                break
-            at = record.end
-            if number == 0 or record.timestamp_delta > high:
-                high = record.timestamp_delta
-                high_offset = number
-            if number == 0 or record.timestamp_delta < low:
-                low = record.timestamp_delta
-            if record.key_length < 0 and without_key < 0:
-                without_key = number
-            number += 1
-    if not problem and at != end:
-        problem = _MORE
+    problem: cython.int
+    if end - at < _LONG:
+        problem = record.read_all(bytes_of, at, end, count)
+    else:
+        with cython.nogil:
+            problem = record.read_all(bytes_of, at, end, count)
     if problem:
-        raise CorruptRecords(_MISSING if at == end else problem, number)
-    return RecordFacts(low, high, high_offset, without_key)
+        raise CorruptRecords(_MISSING if record.at == end else problem, record.number)
+    return RecordFacts(record.low, record.high, record.high_offset, record.without_key)
+
+
+def check_batch(batch: Buffer, limit: cython.Py_ssize_t) -> BatchHeader | None:
+    """The header of a batch that is good and ordinary; else None.
+
+    Good: exactly one whole batch of at most `limit` bytes as a producer sends it, its checksum right, its records as `check_records`
+    wants them, its largest timestamp that of the records. Ordinary: not compressed, no transaction, no marker, with timestamps. None
+    says nothing about a batch but that it wants a closer look.
+    """
+    if not cython.compiled:
+        return _check_batch_plain(batch, limit)
+    view = cython.declare(cython.Py_buffer)
+    PyObject_GetBuffer(batch, cython.address(view), PyBUF_SIMPLE)
+    try:
+        data: cython.p_const_uchar = cython.cast(cython.p_const_uchar, view.buf)
+        size: cython.Py_ssize_t = view.len
+        record: _Record = _Record()
+        good: cython.bint
+        if size > limit:
+            return None
+        if size < _LONG:
+            good = _is_good(data, size, record)
+        else:
+            with cython.nogil:
+                good = _is_good(data, size, record)
+        return tuple.__new__(BatchHeader, _fields(data)) if good else None
+    finally:
+        PyBuffer_Release(cython.address(view))
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _is_good(data: cython.p_const_uchar, size: cython.Py_ssize_t, record: _Record) -> cython.bint:
+    """`check_batch`, compiled."""
+    if size < _HEADER_SIZE:
+        return False
+    count: cython.longlong = int32_at(data, 57)
+    base_time: cython.longlong = int64_at(data, 27)
+    max_time: cython.longlong = int64_at(data, 35)
+    if (
+        cython.cast(cython.longlong, int32_at(data, 8)) + 12 != size
+        or data[16] != 2
+        or int16_at(data, 21) != 0
+        or int64_at(data, 0) != 0
+        or int32_at(data, 23) != count - 1
+        or count <= 0
+        or count > (size - _HEADER_SIZE) // _SMALLEST_RECORD
+        or base_time < 0
+        or max_time < 0
+        or (int64_at(data, 43) >= 0 and int32_at(data, 53) < 0)
+    ):
+        return False
+    if extend(0, data, _PREFIX_SIZE, size) != cython.cast(cython.uint, int32_at(data, 17)):
+        return False
+    return record.read_all(data, _HEADER_SIZE, size, count) == 0 and record.high == max_time - base_time
+
+
+@cython.cfunc
+def _fields(data: cython.p_const_uchar) -> tuple[int, ...]:
+    """HEADER.unpack, compiled."""
+    return (
+        int64_at(data, 0),
+        int32_at(data, 8),
+        int32_at(data, 12),
+        data[16],
+        cython.cast(cython.uint, int32_at(data, 17)),
+        int16_at(data, 21),
+        int32_at(data, 23),
+        int64_at(data, 27),
+        int64_at(data, 35),
+        int64_at(data, 43),
+        int16_at(data, 51),
+        int32_at(data, 53),
+        int32_at(data, 57),
+    )
+
+
+def _check_batch_plain(batch: Buffer, limit: int) -> BatchHeader | None:
+    """`check_batch` in plain Python, without the positions of fields that reading a header one by one takes."""
+    size = len(batch)
+    if not _HEADER_SIZE <= size <= limit:
+        return None
+    fields = BatchHeader._make(HEADER.unpack_from(batch))
+    offset, length, _, magic, crc, attributes, delta, base_time, max_time, producer_id, _, sequence, count = fields
+    if (
+        length + 12 != size
+        or magic != 2
+        or attributes
+        or offset
+        or delta != count - 1
+        or not 0 < count <= (size - _HEADER_SIZE) // _SMALLEST_RECORD
+        or min(base_time, max_time) < 0
+        or producer_id >= 0 > sequence
+    ):
+        return None
+    data = bytes(batch)
+    record = _Record()
+    if extend(0, data, _PREFIX_SIZE, size) != crc or record.read_all(data, _HEADER_SIZE, size, count):
+        return None
+    return fields if record.high == max_time - base_time else None
 
 
 def record_spans(data: bytes, start: cython.Py_ssize_t, count: cython.Py_ssize_t) -> array[int]:
