@@ -9,6 +9,7 @@ the consumer's back: the network is served while a call runs, and the brokers' a
 from __future__ import annotations
 
 import threading
+import uuid
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -178,6 +179,12 @@ class Consumer:
         with self._owner:
             self._ensure_open()
             return self._client.topics([topic], self._deadline(timeout)).partitions_for(topic)
+
+    def topic_id(self, topic: str, timeout: float | None = None) -> uuid.UUID | None:
+        """The id of a topic: one that is deleted and made anew has another. None where the broker is too old to have any."""
+        with self._owner:
+            self._ensure_open()
+            return self._client.topics([topic], self._deadline(timeout)).topic_id(topic)
 
     # ---------------------------------------------------------------- reading
 

@@ -5,7 +5,8 @@ accumulator.py, topic_queues.py, batch.py, buffer_pool.py, partitioner.py
 sender.py, produce_answers.py, transaction_manager.py   the I/O thread
 """
 
-from barnabas.producer.aio import AsyncProducer
+from typing import TYPE_CHECKING
+
 from barnabas.producer.errors import (
     BufferExhausted,
     DeliveryTimeout,
@@ -15,6 +16,9 @@ from barnabas.producer.errors import (
     SerializationError,
 )
 from barnabas.producer.producer import Producer, RecordFuture, RecordMetadata
+
+if TYPE_CHECKING:
+    from barnabas.producer.aio import AsyncProducer
 
 __all__ = [
     "AsyncProducer",
@@ -28,3 +32,12 @@ __all__ = [
     "RecordTooLarge",
     "SerializationError",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """asyncio takes as long to import as all the rest; a Spark worker that writes does not need it."""
+    if name != "AsyncProducer":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from barnabas.producer.aio import AsyncProducer
+
+    return AsyncProducer

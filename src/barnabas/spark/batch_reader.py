@@ -6,15 +6,18 @@ Thread: the planner process, then each task in its own worker. Lock: none.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from barnabas.errors import ConfigError
 from barnabas.spark.data_loss import DataLossPolicy
 from barnabas.spark.discovery import Discovery, client_id
-from barnabas.spark.offsets import EARLIEST, PartitionOffsets
+from barnabas.spark.filters import Narrowing, PushFilters
+from barnabas.spark.offsets import EARLIEST, PartitionOffsets, name_of
 from barnabas.spark.options import Options
 from barnabas.spark.planning import OffsetRange, plan
 from barnabas.spark.starting import AtEnd, Missing, Place, resolve
@@ -24,7 +27,9 @@ if TYPE_CHECKING:
 
     from barnabas.spark.range_reader import ReadSettings
 
-__all__ = ["BatchReader", "read_settings", "starting_place"]
+__all__ = ["BatchReader", "read_settings", "starting_place", "warn_of"]
+
+log = logging.getLogger(__name__)
 
 
 class BatchReader(DataSourceReader):
@@ -33,15 +38,23 @@ class BatchReader(DataSourceReader):
     def __init__(self, options: Options) -> None:
         self._options = options
         self._settings = read_settings(options)
+        self._narrowing = Narrowing()
+        warn_of(options)
+
+    @property
+    def pushFilters(self) -> PushFilters:
+        return PushFilters(self._narrowing)
 
     def partitions(self) -> list[InputPartition]:
         discovery = Discovery(self._options)
         try:
             starts, ends = self._bounds(discovery)
+            starts, ends = self._narrowing.apply(starts, ends, discovery)
+            ids = discovery.topic_ids
         finally:
             discovery.close()
         tasks = plan(starts, ends, self._options["minPartitions"], self._options["maxRecordsPerPartition"])
-        return list(tasks) or [NOTHING]
+        return [task.of_topic(ids.get(task.topic)) for task in tasks]
 
     def _bounds(self, discovery: Discovery) -> tuple[PartitionOffsets, PartitionOffsets]:
         options = self._options
@@ -52,18 +65,34 @@ class BatchReader(DataSourceReader):
         starts = resolve(place, partitions, discovery, Missing(latest, option), now_ms)
         option, place = _ending_place(options)
         ends = resolve(place, partitions, discovery, Missing(True, option), now_ms)
+        self._check_order(starts, ends)
         return starts, ends
+
+    def _check_order(self, starts: PartitionOffsets, ends: PartitionOffsets) -> None:
+        """A read that would end before it begins is a mistake, or retention was faster than the reader."""
+        name, place = starting_place(self._options, EARLIEST)
+        for part in sorted(starts):
+            if starts[part] > ends[part] and place == AtEnd(EARLIEST):
+                self._settings.loss.overtaken(part, ends[part], starts[part])
+            elif starts[part] > ends[part]:
+                raise ConfigError(name, starts[part], f"{name_of(part)} ends before that, at {ends[part]}")
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, OffsetRange):
-            return iter(())
+            return iter(())  # where there is nothing to read Spark makes a task of its own
         from barnabas.spark.range_reader import read_range
 
         return read_range(partition, self._settings)
 
 
-NOTHING = InputPartition(None)
-"""The one task of a read without records: Spark wants at least one."""
+def warn_of(options: Options) -> None:
+    """Say what was asked for and does nothing."""
+    for name in options.ignored:
+        log.warning("%s does nothing in a %s", name, options.use.value)
+    if "group.id" in options.client:
+        log.warning(
+            "kafka.group.id does nothing: offsets are in the query's checkpoint and are not committed to a group"
+        )
 
 
 def read_settings(options: Options) -> ReadSettings:

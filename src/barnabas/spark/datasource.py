@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, DataSourceWriter
 from pyspark.sql.types import StructType
 
+from barnabas.errors import ConfigError
 from barnabas.spark.columns import source_schema
-from barnabas.spark.options import Use, parse_options
+from barnabas.spark.options import STRATEGIES, Options, Use, parse_options
 from barnabas.spark.requirements import require_arrow
 
 if TYPE_CHECKING:
@@ -39,18 +40,36 @@ class BarnabasDataSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns of a read. Spark also asks before a write, whose options are then looked at by the writer."""
-        headers = self.options.get("includeHeaders", "false").strip().lower() == "true"
-        return source_schema(headers)
+        if any(name in self.options for name in STRATEGIES):
+            return source_schema(self._options_of_either_read()["includeHeaders"])
+        return source_schema(include_headers=False)
+
+    def _options_of_either_read(self) -> Options:
+        """A mistake is said when the data frame is made; whether it will be a stream is not known then."""
+        try:
+            return parse_options(self.options, Use.BATCH_READ)
+        except ConfigError as error:
+            try:
+                return parse_options(self.options, Use.STREAM_READ)
+            except ConfigError:
+                raise error from None
 
     def reader(self, schema: StructType) -> BatchReader:
         from barnabas.spark.batch_reader import BatchReader
 
-        return BatchReader(parse_options(self.options, Use.BATCH_READ))
+        return BatchReader(self._read_options(Use.BATCH_READ, schema))
 
     def streamReader(self, schema: StructType) -> StreamReader:
         from barnabas.spark.stream_reader import StreamReader
 
-        return StreamReader(parse_options(self.options, Use.STREAM_READ))
+        return StreamReader(self._read_options(Use.STREAM_READ, schema))
+
+    def _read_options(self, use: Use, schema: StructType) -> Options:
+        options = parse_options(self.options, use)
+        fixed = source_schema(options["includeHeaders"])
+        if schema.simpleString() != fixed.simpleString():
+            raise ConfigError("schema", schema.simpleString(), f"the columns are fixed: {fixed.simpleString()}")
+        return options
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from barnabas.spark.sink import batch_writer

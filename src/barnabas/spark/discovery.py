@@ -25,16 +25,15 @@ __all__ = ["Discovery"]
 log = logging.getLogger(__name__)
 
 Found = TypeVar("Found")
+_FINAL = (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.INVALID_TOPIC_EXCEPTION)
 
 
 class Discovery:
     """See the file header. Pickled without its client."""
 
     def __init__(self, options: Options) -> None:
-        self._settings = {
-            name: value for name, value in options.client.items() if name not in ("group.id", "isolation.level")
-        }
-        self._settings.setdefault("client.id", client_id(options, "driver"))
+        self._client_settings = options.client
+        self._client_id = client_id(options, "driver")
         self._read_committed = options.client.get("isolation.level", "").strip().lower() == "read_committed"
         self._topics: tuple[str, ...] | None = options["subscribe"]
         self._pattern: re.Pattern[str] | None = options["subscribePattern"]
@@ -42,6 +41,8 @@ class Discovery:
         self._attempts: int = options["fetchOffset.numRetries"]
         self._pause_s: float = options["fetchOffset.retryIntervalMs"] / 1000
         self._admin: Admin | None = None
+        self.topic_ids: dict[str, str] = {}
+        """Of the topics that were found last; a topic that was deleted and made anew has another one."""
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_admin": None}
@@ -58,18 +59,18 @@ class Discovery:
         names = self._topics
         if self._pattern is not None:
             names = tuple(name for name in admin.list_topics() if self._pattern.fullmatch(name))
-        topics = self._describe(names or (), admin)
-        return sorted((topic, row.partition) for topic, found in topics.items() for row in found.partitions)
+        return sorted(self._describe(names or (), admin))
 
     def _check_assigned(self, assigned: list[Partition], admin: Admin) -> list[Partition]:
-        topics = self._describe({topic for topic, _ in assigned}, admin)
-        there = {(topic, row.partition) for topic, found in topics.items() for row in found.partitions}
-        if gone := set(assigned) - there:
+        if gone := set(assigned) - self._describe({topic for topic, _ in assigned}, admin):
             raise BarnabasError(f"assign names partitions that are not there: {names_of(gone)}")
         return assigned
 
-    def _describe(self, names: Collection[str], admin: Admin) -> dict[str, TopicDescription]:
-        return admin.describe_topics(names) if names else {}
+    def _describe(self, names: Collection[str], admin: Admin) -> set[Partition]:
+        """The partitions of these topics."""
+        topics: dict[str, TopicDescription] = admin.describe_topics(names) if names else {}
+        self.topic_ids = {name: str(found.id) for name, found in topics.items() if found.id is not None}
+        return {(name, row.partition) for name, found in topics.items() for row in found.partitions}
 
     # ---------------------------------------------------------------- where they begin and end
 
@@ -90,6 +91,17 @@ class Discovery:
         found = self._try(lambda admin: admin.list_offsets(times, read_committed=self._read_committed))
         return {partition: place.offset for partition, place in found.items()}
 
+    def sizes(self, partitions: Collection[Partition]) -> dict[Partition, int]:
+        """How many bytes each partition has on the disk of a broker; what no broker tells is left out."""
+        wanted = set(partitions)
+        found: dict[Partition, int] = {}
+        for directories in self._try(lambda admin: admin.describe_log_dirs()).values():
+            for directory in directories:
+                for part, replica in directory.replicas.items():
+                    if part in wanted:
+                        found[part] = max(replica.size, found.get(part, 0))
+        return found
+
     # ---------------------------------------------------------------- the client
 
     def _try(self, ask: Callable[[Admin], Found]) -> Found:
@@ -99,7 +111,7 @@ class Discovery:
                 return ask(self._client())
             except KafkaError as error:
                 self.close()
-                if attempt == self._attempts or error.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                if attempt == self._attempts or error.code in _FINAL:
                     raise
                 log.warning("Asking for offsets, attempt %d of %d: %s", attempt, self._attempts, error)
                 time.sleep(self._pause_s)
@@ -108,8 +120,12 @@ class Discovery:
     def _client(self) -> Admin:
         if self._admin is None:
             from barnabas.client.admin import Admin
+            from barnabas.client.admin_config import ADMIN_ROWS
+            from barnabas.client.config import COMMON_ROWS
 
-            self._admin = Admin(self._settings)
+            known = {row.name for row in (*COMMON_ROWS, *ADMIN_ROWS)}  # the rest is for the consumers of the tasks
+            settings = {name: value for name, value in self._client_settings.items() if name in known}
+            self._admin = Admin({"client.id": self._client_id, **settings})
         return self._admin
 
     def close(self) -> None:

@@ -18,7 +18,7 @@ from barnabas.errors import ConfigError
 from barnabas.spark.offsets import parse_partitions
 from barnabas.spark.starting import AtEnd, AtTime, duration_ms, parse_ending, parse_starting, parse_times
 
-__all__ = ["CLIENT_PREFIX", "ROWS", "Option", "Options", "Use", "parse_options"]
+__all__ = ["CLIENT_PREFIX", "ROWS", "STRATEGIES", "Option", "Options", "Use", "parse_options"]
 
 CLIENT_PREFIX = "kafka."
 BOOTSTRAP = "kafka.bootstrap.servers"
@@ -296,7 +296,7 @@ _FORBIDDEN = {
     "value.serializer": "values are written as they are; cast or encode the column",
     "interceptor.classes": "interceptors could change what is read or written",
 }
-_STRATEGIES = ("subscribe", "subscribePattern", "assign")
+STRATEGIES = ("subscribe", "subscribePattern", "assign")
 
 
 class Options(Mapping[str, Any]):
@@ -375,10 +375,10 @@ def _nearest(key: str, use: Use) -> str:
 
 def _check_read(options: Options) -> None:
     """What cannot work together."""
-    strategies = [name for name in _STRATEGIES if options.is_given(name)]
+    strategies = [name for name in STRATEGIES if options.is_given(name)]
     if len(strategies) != 1:
         raise ConfigError(
-            " / ".join(strategies or _STRATEGIES), None, f"exactly one must be given of {', '.join(_STRATEGIES)}"
+            " / ".join(strategies or STRATEGIES), None, f"exactly one must be given of {', '.join(STRATEGIES)}"
         )
     least, most = options["minOffsetsPerTrigger"], options["maxOffsetsPerTrigger"]
     if least is not None and most is not None and least > most:

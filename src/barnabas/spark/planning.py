@@ -7,7 +7,7 @@ Thread: any; pure functions. Lock: none.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.sql.datasource import InputPartition
 
@@ -24,10 +24,15 @@ class OffsetRange(InputPartition):
     partition: int
     start: int
     end: int
+    topic_id: str | None = None
+    """The topic that the driver saw; None when it does not know."""
 
     @property
     def size(self) -> int:
         return self.end - self.start
+
+    def of_topic(self, topic_id: str | None) -> OffsetRange:
+        return replace(self, topic_id=topic_id)
 
 
 def plan(
