@@ -13,6 +13,8 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 # Two workers on two cores halve the time of the suite; tests marked `serial` measure time and run alone afterwards.
 WORKERS ?= $(shell getconf _NPROCESSORS_ONLN 2>/dev/null | awk '{ print ($$1 < 8 ? $$1 : 8) }')
+SECONDS ?= 60
+RATE ?= 20000
 PYTEST := $(BIN)/python -m pytest
 
 .PHONY: help setup bytecode native demo test test-kafka test-spark42 check format faults bench-broker bench-log bench-clients bench-spark \
@@ -34,8 +36,9 @@ bytecode: native
 native: $(STAMP) ## compile the request path anew if its sources changed (ADR 7); without a C compiler it stays plain Python
 	@tools/build_native.sh $(BIN)/python
 
-demo: bytecode ## start a broker, write and read a million records with real clients, show where the time went
-	@$(BIN)/python -m bench.demo
+demo: bytecode ## orders through a broker and Spark, live, with a proof at the end; SECONDS=0 runs until Ctrl-C, RATE=... orders a second
+	@tools/system_packages.sh java
+	@$(BIN)/python -m bench.demo --seconds $(SECONDS) --rate $(RATE)
 
 test: bytecode ## run the whole test suite
 	@tools/system_packages.sh kcat java mvn || echo "tests that need a missing program are left out and say so"
