@@ -55,7 +55,11 @@ def stop_shared_brokers() -> None:
 @contextmanager
 def own_live_broker(settings: Mapping[str, str] | None = None) -> Iterator[BrokerProcess]:
     with BrokerProcess(kind_under_test(), settings or {}) as broker:
-        yield broker
+        try:
+            yield broker
+        except BaseException as error:
+            error.add_note(f"the end of the broker's log:\n{broker.log_tail(40)}")
+            raise
         code = broker.stop()
         assert code == (KAFKA_EXIT_CODE if AGAINST_KAFKA else 0), f"exit code {code}:\n{broker.log_tail(40)}"
         # Kafka itself logs an error whenever a topic grows, so its log is not looked at.

@@ -66,6 +66,9 @@ FLUSH_NS = 5_000_000_000
 MAX_INDEX = 2**31 - 1
 INLINE_LIMIT_NS = 20_000_000
 INLINE_PAUSE_NS = 1_000_000_000
+INLINE_PAUSE_FACTOR = 10
+"""A request that blocks the processor sends the next ones to the handlers for ten times as long, but at most for a second: a thread
+that had to wait for a core must not pay like one that had to wait for a disk."""
 MAX_DEFER_NS = 500_000
 API_VERSIONS = int(ApiKey.API_VERSIONS)
 _peek = Struct(">hh").unpack_from
@@ -402,7 +405,7 @@ class Processor(ServerThread):
                 if end_ns - self._outbox[0].request.complete_ns > MAX_DEFER_NS:
                     self._empty_outbox()
         if end_ns - start_ns > INLINE_LIMIT_NS:
-            self._inline_from_ns = end_ns + INLINE_PAUSE_NS
+            self._inline_from_ns = end_ns + min(INLINE_PAUSE_NS, INLINE_PAUSE_FACTOR * (end_ns - start_ns))
             took_ms = (end_ns - start_ns) // 1_000_000
             log.info("%s: %s took %d ms inline, using handlers for a while", self.name, request, took_ms)
 
