@@ -17,7 +17,7 @@ SECONDS ?= 60
 RATE ?= 20000
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help setup bytecode native demo test test-kafka test-spark42 check format faults bench-broker bench-log bench-clients bench-spark \
+.PHONY: help setup bytecode native demo test test-kafka test-spark42 check format faults soak bench-broker bench-log bench-clients bench-spark \
 	peers spark-peer reference clean
 
 help: ## print this list
@@ -71,6 +71,10 @@ FAULTS := BARNABAS_FAULTS=full $(PYTEST) tests/faults -v --timeout 3600 -o fault
 faults: bytecode ## the fault matrix with full counts: prints a line per row with its figures (long)
 	@$(FAULTS) -n $(WORKERS) --dist worksteal -m "not serial"
 	@$(FAULTS) -m serial
+
+SOAK_SECONDS ?= 3600
+soak: bytecode ## row 31: an hour of producers whose memory is used up on a line that fails (SOAK_SECONDS=…)
+	@BARNABAS_FAULTS=full SOAK_SECONDS=$(SOAK_SECONDS) $(PYTEST) tests/faults/test_memory_stress.py -q --timeout 0 -o faulthandler_timeout=0
 
 bench-broker: bytecode peers ## side by side with Apache Kafka: rates, ratios, start time, memory
 	@tools/system_packages.sh cc

@@ -85,10 +85,10 @@ SHAPES = (
 )
 
 
-def create_topic(bootstrap: str, name: str, partitions: int) -> str:
+def create_topic(bootstrap: str, name: str, partitions: int, config: Mapping[str, str] | None = None) -> str:
     """Create it and wait until every partition is served: Kafka names the leader a moment before that one knows of it."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(name, partitions, 1)])[name].result(timeout=30)
+    admin.create_topics([NewTopic(name, partitions, 1, config=dict(config or {}))])[name].result(timeout=30)
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         try:

@@ -72,8 +72,8 @@ def error_lines(broker: BrokerProcess) -> list[str]:
     return [line for line in lines if " ERROR " in line or " CRITICAL " in line or line.startswith("Traceback")]
 
 
-def fresh_topic(broker: BrokerProcess, partitions: int = 1) -> str:
-    return create_topic(broker.bootstrap, f"topic-{uuid.uuid4().hex[:12]}", partitions)
+def fresh_topic(broker: BrokerProcess, partitions: int = 1, config: Mapping[str, str] | None = None) -> str:
+    return create_topic(broker.bootstrap, f"topic-{uuid.uuid4().hex[:12]}", partitions, config)
 
 
 def set_topic_config(broker: BrokerProcess, topic: str, name: str, value: str) -> None:

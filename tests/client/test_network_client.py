@@ -342,6 +342,19 @@ class TestDisconnects:
         assert not rig.client.connection_failed(NODE)
         assert rig.client.connection_delay(NODE, rig.now) == 0
 
+    def test_what_happened_is_handled_in_this_order(self, rig: Rig) -> None:
+        """PP-20: completed sends, receives, disconnections, requests that took too long."""
+        channel, other = rig.connect(NODE), rig.connect(OTHER)
+        slow = rig.send(NODE, timeout_ms=100)
+        answered, lost = rig.send(OTHER), rig.send(OTHER)
+        rig.selector.partial = True
+        silent = rig.send(NODE, expect_response=False)
+        rig.advance(101)
+        rig.selector.finish_send(channel)
+        rig.selector.respond(other, InitProducerIdResponse())
+        rig.selector.lose(other)
+        assert [response.request for response in rig.poll()] == [silent, answered, lost, slow]
+
 
 class TestTimeOuts:
     def test_an_unanswered_request_closes_the_connection_and_fails_what_is_in_flight(self, rig: Rig) -> None:

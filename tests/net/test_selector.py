@@ -104,7 +104,7 @@ def test_frames_split_anywhere_are_joined(any_network: Network) -> None:
 
 
 def test_pipelined_frames_come_one_per_poll_and_in_order(any_network: Network) -> None:
-    """RP-19: at most one receive per channel and poll, also when many were read ahead."""
+    """PP-37, RP-19: at most one receive per channel and poll, also when many were read ahead."""
     _, peer = any_network.open()
     peer.sendall(b"".join(frame(str(number).encode()) for number in range(50)))
     assert [any_network.payload() for _ in range(50)] == [str(number).encode() for number in range(50)]
@@ -163,7 +163,7 @@ def test_a_request_mutes_and_its_response_unmutes(any_network: Network) -> None:
 
 
 def test_unmuting_serves_read_ahead_without_the_socket(network: Network) -> None:
-    """RP-19: no poll latency for a frame that is here already, and no wait although the socket is silent."""
+    """PP-36, RP-19: no poll latency for a frame that is here already, and no wait although the socket is silent."""
     channel, peer = network.open()
     peer.sendall(frame(b"1") + frame(b"2"))
     network.payload()

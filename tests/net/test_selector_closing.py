@@ -220,7 +220,7 @@ def test_the_channel_idle_longest_is_closed_first(make_any: MakeNetwork) -> None
 
 
 def test_an_expired_channel_is_closed_although_nothing_is_ready(make_any: MakeNetwork) -> None:
-    """RP-22: expiry needs no event; several expire in one poll."""
+    """PP-36, RP-22: expiry needs no event; several expire in one poll."""
     network = make_any(idle_seconds=10)
     channels = [network.open()[0] for _ in range(5)]
     network.clock.advance(10)

@@ -198,7 +198,7 @@ class Password:
 
 
 def test_frames_flow_only_after_authentication(network: Network) -> None:
-    """RP-24: the principal is known when the channel is ready."""
+    """PP-37, RP-24: the principal is known when the channel is ready."""
     authenticator = Password()
     channel, peer = network.open(authenticator=authenticator)
     assert channel.state is ChannelState.AUTHENTICATE
@@ -285,7 +285,7 @@ class Buffering(PlaintextTransport):
 def test_bytes_held_by_the_transport_are_served_although_the_socket_is_silent(
     network: Network, wants_write: bool
 ) -> None:
-    """RP-23: keys with buffered data; also after a mute; one frame per poll."""
+    """PP-36, RP-23: keys with buffered data; also after a mute; one frame per poll."""
     server, peer = network.sockets()
     transport = Buffering(server, wants_write)
     channel = network.selector.register("tls", server, transport)

@@ -24,7 +24,7 @@ MakeNetwork = Callable[..., Network]
 
 
 def test_a_channel_without_memory_is_muted_and_resumes(make_network: MakeNetwork) -> None:
-    """RP-25: and a release by another thread ends the wait of poll."""
+    """PP-35, RP-25: and a release by another thread ends the wait of poll."""
     pool = SimpleMemoryPool(10)
     network = make_network(memory_pool=pool)
     _, first_peer = network.open()
@@ -163,7 +163,7 @@ def test_a_receive_that_is_dropped_without_release_is_found(
 
 
 def test_every_request_is_served_with_memory_for_one(make_network: MakeNetwork) -> None:
-    """RP-25, row 28 of the fault matrix: nobody starves, whoever releases."""
+    """PP-36, RP-25, row 28 of the fault matrix: nobody starves, whoever releases."""
     pool = SimpleMemoryPool(1)
     network = make_network(memory_pool=pool)
     opened = [network.open() for _ in range(20)]

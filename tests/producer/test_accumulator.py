@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from barnabas.client.backoff import ExponentialBackoff
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.producer.batch import ProducerBatch
 from barnabas.producer.errors import BufferExhausted, ProducerClosed
@@ -66,6 +69,21 @@ class TestAppending:
         wait_until(lambda: parts.pool.queued == 1)
         assert parts.ready_nodes() == {0}
         parts.accumulator.release(parts.drain()[0][0])
+        worker.join(10)
+        assert not worker.is_alive()
+
+    def test_who_waits_for_memory_holds_up_nobody_who_needs_none(self) -> None:
+        """PP-7: a new batch is allocated outside the lock."""
+        parts = Parts({"batch_size": 512, "linger_ms": 10_000}, memory=512, known=cluster({"t": (0, 0)}))
+        parts.append(b"a", 0)
+        arguments = ("t", record(b"b", 1), parts.metadata.known, parts.now_ms, 20_000)
+        worker = threading.Thread(target=parts.accumulator.append, args=arguments)
+        worker.start()
+        wait_until(lambda: parts.pool.queued == 1)
+        parts.append(b"c", 0)
+        (batch,) = parts.drain()[0]
+        assert values(batch) == [b"a", b"c"]
+        parts.accumulator.release(batch)
         worker.join(10)
         assert not worker.is_alive()
 
@@ -187,8 +205,29 @@ class TestReady:
         parts.clock.advance(0.05)
         assert parts.ready_nodes() == {0}
 
+    def test_the_back_off_of_a_retried_batch_grows(self) -> None:
+        """PP-8, PP-27: with each attempt, 20 % more or less, up to the maximum."""
+        parts = Parts()
+        parts.accumulator._backoff = ExponentialBackoff(100, 1000)
+        parts.append(b"a")
+        for expected in (100, 200, 400, 800, 1000):
+            batch = parts.drain()[0][0]
+            batch.note_leader_epoch(0)
+            batch.sent()
+            parts.accumulator.reenqueue(batch, parts.now_ms)
+            wait_ms = parts.accumulator.ready(parts.metadata.known, parts.now_ms).next_check_ms
+            assert expected * 0.8 <= wait_ms <= min(expected * 1.2, 1000)
+            parts.clock.advance(wait_ms / 1000)
+
 
 class TestDrain:
+    def test_a_node_without_partitions_gets_nothing(self) -> None:
+        parts = Parts()
+        parts.append(b"a")
+        ready = parts.accumulator.ready(parts.metadata.known, parts.now_ms)
+        drained = parts.accumulator.drain(parts.metadata.known, ready, [0, 1], 1 << 20, parts.now_ms)
+        assert (len(drained[0]), drained.get(1, [])) == (1, [])
+
     def test_it_rotates_so_that_no_partition_starves(self) -> None:
         """PP-9."""
         parts = Parts({"batch_size": 512}, known=cluster({"t": (0, 0, 0, 0)}), memory=1 << 22)
@@ -359,3 +398,25 @@ class TestTheEnd:
         parts.accumulator.release(batch)
         parts.accumulator.release(batch)
         assert parts.pool.available == 1 << 16
+
+    def test_of_many_threads_that_end_a_batch_one_wins(self) -> None:
+        """PP-30: its final state changes once, whichever thread comes first."""
+        for _ in range(100):
+            parts = Parts()
+            told: list[object] = []
+            future = parts.append(b"a", on_delivery=lambda error, _, told=told: told.append(error))
+            batch = parts.drain()[0][0]
+            start = threading.Barrier(3)
+
+            def end(call: Callable[..., bool], *arguments: object, start: threading.Barrier = start) -> bool:
+                start.wait(10)
+                return call(*arguments)
+
+            with ThreadPoolExecutor(3) as threads:
+                ends = [
+                    threads.submit(end, batch.complete, 5, -1),
+                    threads.submit(end, batch.fail, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)),
+                    threads.submit(end, batch.fail, ProducerClosed("aborted")),
+                ]
+            assert sorted(one.result(0) for one in ends) == [False, False, True]
+            assert told == [future.exception(0)]

@@ -123,7 +123,7 @@ class TestSending:
         wait_until(lambda: len(broker.records(TOPIC)) == 1)
 
     def test_callbacks_and_futures_tell_the_same(self, broker: Broker) -> None:
-        """PP-25: callbacks run in order on the I/O thread."""
+        """PP-25: callbacks run in order on the I/O thread, which has Kafka's name (PP-1)."""
         told: list[RecordMetadata | None] = []
         names: set[str] = set()
 
@@ -142,6 +142,22 @@ class TestSending:
             assert done[-1] is futures[0]
         assert told == [future.result(0) for future in futures]
         assert names == {"kafka-producer-network-thread | told"}
+
+    def test_send_wakes_the_io_thread_when_a_batch_is_made_or_full(
+        self, broker: Broker, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """PP-5: and not for the records between."""
+        with producer(broker, linger_ms=60_000, batch_size=1000) as ours:
+            ours.partitions_for(TOPIC)
+            woken: list[int] = []
+            wakeup = ours._sender.wakeup
+            monkeypatch.setattr(ours._sender, "wakeup", lambda: (woken.append(1), wakeup()))
+            counts = []
+            for _ in range(5):
+                ours.send(TOPIC, b"x" * 200, partition=0)
+                counts.append(len(woken))
+            monkeypatch.undo()
+        assert counts == [1, 1, 1, 1, 2]  # the fifth finds no room
 
     def test_serializers(self, broker: Broker) -> None:
         settings = {"key.serializer": string_serializer, "value.serializer": json_serializer}
@@ -323,6 +339,7 @@ class TestTheEnd:
             wait_until(lambda: ours._metadata.topics)
             ours.close(0)
             worker.join(10)
+        assert isinstance(errors[0], ProducerClosed)
         assert "closed" in str(errors[0])
 
     def test_a_forgotten_producer_stops_its_thread(self, broker: Broker, caplog: pytest.LogCaptureFixture) -> None:

@@ -11,7 +11,12 @@ from barnabas.client.errors import UnsupportedVersion
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.producer.errors import DeliveryTimeout, ProducerClosed
 from barnabas.protocol.messages.init_producer_id import InitProducerIdResponse
-from barnabas.protocol.messages.produce import LeaderIdAndEpoch
+from barnabas.protocol.messages.produce import (
+    LeaderIdAndEpoch,
+    PartitionProduceResponse,
+    ProduceResponse,
+    TopicProduceResponse,
+)
 from barnabas.records.kernel.send_path import RecordMetadata
 from tests.producer.parts import INIT_PRODUCER_ID, TOPIC_ID, Parts, cluster, record_errors
 from tests.producer.reading import read_batch
@@ -28,7 +33,67 @@ def values(request: Any) -> list[bytes]:
     ]
 
 
+def traced(monkeypatch: pytest.MonkeyPatch, *calls: tuple[object, str]) -> list[str]:
+    """The names of these calls, in the order in which they come."""
+    steps: list[str] = []
+
+    def trace(thing: object, name: str) -> None:
+        call = getattr(thing, name)
+
+        def traced_call(*arguments: object) -> object:
+            steps.append(name)
+            return call(*arguments)
+
+        monkeypatch.setattr(thing, name, traced_call)
+
+    for thing, name in calls:
+        trace(thing, name)
+    return steps
+
+
 class TestOneTurn:
+    def test_the_steps_come_in_this_order(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """PP-2, PP-3: numbers, cluster, who is ready, unknown leaders, nodes, drain, expiry, requests, poll."""
+        parts = Parts(idempotent=True, known=cluster({"t": (0,), "u": (-1,)}))
+        parts.give_id()
+        parts.append(b"a")
+        parts.append(b"b", topic="u")
+        steps = traced(
+            monkeypatch,
+            (parts.keeper, "prepare_turn"),
+            (parts.metadata, "fetch"),
+            (parts.metadata, "request_update"),
+            *((parts.accumulator, name) for name in ("expired", "drain")),
+            *((parts.client, name) for name in ("poll", "send", "ready")),
+        )
+        parts.sender.run_once()
+        assert steps == ["prepare_turn", "fetch", "request_update", "ready", "drain", "expired", "send", "poll"]
+
+    def test_a_request_holds_no_more_than_max_request_size(self) -> None:
+        """PP-3: what is left over goes with the next one."""
+        parts = Parts(sending={"max_request_size": 2500}, known=cluster({"t": (0, 0, 0)}))
+        for partition in range(3):
+            parts.append(b"x" * 900, partition)
+        parts.sender.run_once()
+        parts.sender.run_once()
+        sizes = [
+            [len(data.records) for data in request.body.topic_data[0].partition_data] for request in parts.pending()
+        ]
+        assert [len(batches) for batches in sizes] == [2, 1]
+        assert sum(sizes[0]) <= 2500
+
+    def test_throttle_and_latency_are_measured(self) -> None:
+        """PP-25: what a user sees of quotas."""
+        parts = Parts()
+        parts.append(b"a")
+        parts.sender.run_once()
+        (request,) = parts.pending()
+        rows = [TopicProduceResponse("t", TOPIC_ID, [PartitionProduceResponse(0, 0, 0)])]
+        parts.client.end(request, ProduceResponse(rows, 40, []))
+        figures = parts.sender.metrics.values()
+        assert figures["produce-throttle-time-max"] == pytest.approx(40, rel=0.1)
+        assert figures["request-latency-max"] == 0
+
     def test_a_record_is_sent_and_its_future_told(self) -> None:
         """PP-2, PP-25: base offset and append time reach every record's future."""
         parts = Parts()
@@ -188,6 +253,30 @@ class TestTheThread:
         parts.sender.run()
         assert future.result(0).offset == 9
         assert parts.client.closed
+
+    @pytest.mark.parametrize("forced", [False, True])
+    def test_closing_while_the_epoch_must_be_raised(self, forced: bool) -> None:
+        """PP-1, PP-31: close and forced close with sequences that must begin anew."""
+        parts = Parts(idempotent=True)
+        parts.give_id()
+        futures = parts.append_batches(2)
+        parts.sender.run_once()
+        parts.sender.run_once()
+        first, second = parts.pending()
+        parts.answer(first, ErrorCode.INVALID_RECORD)
+        parts.answer(second, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+        (parts.sender.force_close if forced else parts.sender.initiate_close)()
+
+        def answer() -> None:
+            parts.clock.advance(0.1)
+            for request in parts.pending():
+                parts.answer(request, base_offset=3)
+
+        parts.client.on_poll = answer
+        parts.sender.run()
+        assert all(future.done() for future in futures)
+        assert isinstance(futures[1].exception(0), ProducerClosed if forced else type(None))
+        assert parts.pool.available == parts.pool.total
 
     def test_a_forced_close_fails_the_rest(self) -> None:
         """PP-1: then fails the rest; connections are closed before memory goes back."""

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Self
 from barnabas.client.addresses import parse_bootstrap
 from barnabas.client.backoff import ExponentialBackoff
 from barnabas.client.cluster import Cluster, PartitionInfo
-from barnabas.client.errors import ClientTimeout
+from barnabas.client.errors import ClientClosed, ClientTimeout
 from barnabas.client.metadata import Metadata
 from barnabas.client.network_client import NetworkClient
 from barnabas.clock import Clock, SystemClock
@@ -241,6 +241,8 @@ class Producer(SendPath):
             self._sender.wakeup()
             try:
                 self._metadata.await_update(version, max(deadline - time.monotonic(), 0))
+            except ClientClosed as error:
+                raise ProducerClosed(str(error)) from None
             except ClientTimeout as error:
                 what = topic if partition is None else f"partition {partition} of {topic}"
                 raise ClientTimeout(
