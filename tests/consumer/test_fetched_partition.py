@@ -9,6 +9,7 @@ from barnabas.consumer.fetched_partition import Decoding, FetchedPartition
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.fetch import AbortedTransaction
 from barnabas.records.batch import parse_header
+from barnabas.records.kernel.runs import RunColumns
 from tests.records.batches import Batch, end_marker, transactional
 
 UNCOMMITTED = Decoding(True, False, 1_000_000)
@@ -35,6 +36,13 @@ def offsets(part: FetchedPartition) -> list[int]:
     found = []
     while records := part.take_records(2):
         found += [record.offset for record in records]
+    return found
+
+
+def run_offsets(part: FetchedPartition) -> list[int]:
+    found: list[int] = []
+    while run := part.take_run(2):
+        found += RunColumns([run]).offsets
     return found
 
 
@@ -70,17 +78,39 @@ class TestTransactions:
 
     def test_only_markers_still_move_the_position(self) -> None:
         part = fetched(log(end_marker(1, True)), 0, COMMITTED)
-        assert part.take_batch() is None
+        assert part.take_run(10) is None
         assert part.position == 1
+
+    @pytest.mark.parametrize("codec", [0, 4], ids=["plain", "zstd"])
+    def test_runs_leave_out_the_same_as_records(self, codec: int) -> None:
+        data = log(
+            transactional(1, 0, 2, codec=codec), transactional(2, 0, 2), Batch([b"plain"], codec=codec).build(),
+            end_marker(1, commit=False), transactional(1, 2, 2), end_marker(2, True), end_marker(1, True),
+        )  # fmt: skip
+        part = fetched(data, 0, COMMITTED, [(1, 0)])
+        assert run_offsets(part) == [2, 3, 4, 6, 7]
+        assert part.position == part.end_offset == 10
+        assert run_offsets(fetched(data)) == [0, 1, 2, 3, 4, 6, 7]
 
 
 class TestReading:
     def test_it_begins_inside_a_batch(self) -> None:
         data = log(Batch([b"a", b"b", b"c"]).build(), Batch([b"d"]).build())
         assert offsets(fetched(data, 2)) == [2, 3]
-        batch = fetched(data, 2).take_batch()
-        assert batch is not None
-        assert batch.skip == 2
+        assert run_offsets(fetched(data, 2)) == [2, 3]
+
+    def test_a_run_goes_on_where_records_ended(self) -> None:
+        data = log(Batch([b"a", b"b", b"c"]).build(), Batch([b"d"], codec=4).build(), Batch([b"e"]).build())
+        part = fetched(data)
+        assert [record.value for record in part.take_records(1)] == [b"a"]
+        assert run_offsets(part) == [1, 2, 3, 4]
+        assert part.position == 5
+
+    def test_a_run_ends_behind_the_batch_with_which_it_is_long_enough(self) -> None:
+        part = fetched(log(*[Batch([b"a", b"b"]).build()] * 3))
+        run = part.take_run(3)
+        assert run is not None
+        assert (run.sizes.rows, part.position) == (4, 4)
 
     def test_a_batch_that_is_cut_off_is_ignored(self) -> None:
         data = log(Batch([b"a"]).build(), Batch([b"b"]).build())
@@ -104,6 +134,16 @@ class TestDamage:
         assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
         assert part.position == 1
 
+    def test_a_wrong_checksum_ends_a_run_and_comes_with_the_next_call(self) -> None:
+        part = fetched(log(Batch([b"a"]).build(), Batch([b"b"], changes={"crc": 7}).build()))
+        run = part.take_run(10)
+        assert run is not None
+        assert run.sizes.rows == 1
+        for _ in range(2):
+            with pytest.raises(KafkaError, match=r"offset 1 of t-0.*checksum"):
+                part.take_run(10)
+        assert part.position == 1
+
     def test_checksums_may_be_ignored(self) -> None:
         data = log(Batch([b"b"], changes={"crc": 7}).build())
         assert offsets(fetched(data, decoding=Decoding(False, False, 1000))) == [0]
@@ -117,7 +157,7 @@ class TestDamage:
     def test_a_count_that_is_a_lie_is_refused(self) -> None:
         data = log(Batch([b"a"], changes={"record_count": 2_000_000_000}).build())
         with pytest.raises(KafkaError, match="record"):
-            fetched(data).take_batch()
+            fetched(data).take_run(10)
 
     def test_a_header_that_cannot_be_is_refused(self) -> None:
         data = bytearray(log(Batch([b"a"]).build()))

@@ -12,9 +12,9 @@ from array import array
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
-from barnabas.consumer.delivery import PartitionBatch
+from barnabas.consumer.delivery import PartitionRun
 from barnabas.errors import BarnabasError
-from barnabas.records.kernel.fetched import Columns, measure, read_headers
+from barnabas.records.kernel.runs import Cells, RunColumns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -53,45 +53,37 @@ def empty_batch() -> pa.RecordBatch:
     return _pyarrow().RecordBatch.from_pylist([], schema=schema())
 
 
-def to_arrow(parts: list[PartitionBatch]) -> pa.RecordBatch:
-    """The records of these batches, one behind the other."""
+def to_arrow(parts: list[PartitionRun]) -> pa.RecordBatch:
+    """The records of these runs, one behind the other."""
     pa = _pyarrow()
-    sizes = [measure(part.batch.spans, part.batch.skip) for part in parts]
-    columns = Columns(*map(sum, zip(*sizes, strict=True)))
-    for part in parts:
-        columns.add(part.batch.data, part.batch.spans, part.batch.skip, part.batch.header)
+    columns = RunColumns([part.run for part in parts])
     rows = columns.rows
     layout = schema()
     arrays = [
-        _topics(pa, parts, sizes),
-        _runs(pa, pa.int32(), "i", [(part.partition[1], size[0]) for part, size in zip(parts, sizes, strict=True)]),
+        _topics(pa, parts),
+        _runs(pa, [(part.partition[1], part.run.sizes.rows) for part in parts]),
         pa.Array.from_buffers(pa.int64(), rows, [None, pa.py_buffer(columns.offsets)]),
         pa.Array.from_buffers(layout.field("timestamp").type, rows, [None, pa.py_buffer(columns.timestamps)]),
-        _runs(
-            pa,
-            pa.int8(),
-            "b",
-            [(int(part.batch.header.log_append_time), size[0]) for part, size in zip(parts, sizes, strict=True)],
-        ),
-        _binary(pa, rows, (columns.key_valid, columns.key_ends, columns.keys), columns.key_nulls),
-        _binary(pa, rows, (columns.value_valid, columns.value_ends, columns.values), columns.value_nulls),
-        _headers(pa, layout.field("headers").type, parts, columns),
+        pa.Array.from_buffers(pa.int8(), rows, [None, pa.py_buffer(columns.types)]),
+        _binary(pa, pa.binary(), columns.keys),
+        _binary(pa, pa.binary(), columns.values),
+        _headers(pa, layout.field("headers").type, columns),
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=layout)
 
 
-def _runs(pa: Any, kind: Any, code: str, runs: list[tuple[int, int]]) -> Any:
-    """A column of which each value repeats."""
-    values: array[int] = array(code)
+def _runs(pa: Any, runs: list[tuple[int, int]]) -> Any:
+    """A column of numbers each of which repeats."""
+    values: array[int] = array("i")
     for value, count in runs:
-        values += array(code, (value,)) * count
-    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
+        values += array("i", (value,)) * count
+    return pa.Array.from_buffers(pa.int32(), len(values), [None, pa.py_buffer(values)])
 
 
-def _topics(pa: Any, parts: list[PartitionBatch], sizes: list[tuple[int, int, int]]) -> Any:
+def _topics(pa: Any, parts: list[PartitionRun]) -> Any:
     names = {name: number for number, name in enumerate(dict.fromkeys(part.partition[0] for part in parts))}
-    runs = [(names[part.partition[0]], size[0]) for part, size in zip(parts, sizes, strict=True)]
-    return pa.DictionaryArray.from_arrays(_runs(pa, pa.int32(), "i", runs), _names(tuple(names)))
+    runs = [(names[part.partition[0]], part.run.sizes.rows) for part in parts]
+    return pa.DictionaryArray.from_arrays(_runs(pa, runs), _names(tuple(names)))
 
 
 @lru_cache(maxsize=64)
@@ -100,19 +92,27 @@ def _names(names: tuple[str, ...]) -> Any:
     return pa.array(names, pa.string())
 
 
-def _binary(pa: Any, rows: int, buffers: tuple[bytearray, array[int], bytearray], nulls: int) -> Any:
-    valid, ends, data = buffers
-    validity = pa.py_buffer(valid) if nulls else None
-    return pa.Array.from_buffers(pa.binary(), rows, [validity, pa.py_buffer(ends), pa.py_buffer(data)], nulls)
+def _binary(pa: Any, kind: Any, cells: Cells) -> Any:
+    validity = pa.py_buffer(cells.valid) if cells.nulls else None
+    return pa.Array.from_buffers(
+        kind, cells.rows, [validity, pa.py_buffer(cells.ends), pa.py_buffer(cells.data)], cells.nulls
+    )
 
 
-def _headers(pa: Any, kind: Any, parts: list[PartitionBatch], columns: Columns) -> Any:
-    if not columns.rows_with_headers:
-        ends = pa.py_buffer(bytes(4 * (columns.rows + 1)))
-        return pa.Array.from_buffers(kind, columns.rows, [None, ends], 0, children=[pa.array([], kind.value_type)])
-    rows = [
-        [{"key": name, "value": value} for name, value in headers]
-        for part in parts
-        for headers in read_headers(part.batch.data, part.batch.spans, part.batch.skip)
-    ]
-    return pa.array(rows, kind)
+def _headers(pa: Any, kind: Any, columns: RunColumns) -> Any:
+    pair = kind.value_type
+    children = [_text(pa, columns.names), _binary(pa, pa.binary(), columns.header_values)]
+    pairs = pa.StructArray.from_arrays(children, fields=[pair.field(0), pair.field(1)])
+    ends = pa.py_buffer(columns.header_ends)
+    return pa.Array.from_buffers(kind, columns.rows, [None, ends], 0, children=[pairs])
+
+
+def _text(pa: Any, cells: Cells) -> Any:
+    """The names of headers; nothing on the way has checked that they are UTF-8, and Arrow takes our word for it."""
+    column = _binary(pa, pa.string(), cells)
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid:
+        raw = _binary(pa, pa.binary(), cells).to_pylist()
+        return pa.array([name.decode("utf-8", "replace") for name in raw], pa.string())
+    return column

@@ -21,7 +21,7 @@ from barnabas.client.offsets import EARLIEST, LATEST, OffsetAndTimestamp, Offset
 from barnabas.consumer.arrow import empty_batch, to_arrow
 from barnabas.consumer.assignment import Assignment
 from barnabas.consumer.config import consumer_config
-from barnabas.consumer.delivery import Delivery, PartitionBatch
+from barnabas.consumer.delivery import Delivery, PartitionRun
 from barnabas.consumer.fetcher import Fetcher
 from barnabas.consumer.resets import PositionResets
 from barnabas.errors import ConfigError
@@ -204,7 +204,7 @@ class Consumer:
         About `max_records` of them when given; a Kafka batch is not cut. Keys and values are bytes; deserializers are not called.
         """
         with self._owner:
-            parts: list[PartitionBatch] | None = self._await(lambda: self._delivery.batches(max_records), timeout)
+            parts: list[PartitionRun] | None = self._await(lambda: self._delivery.runs(max_records), timeout)
             if not parts:
                 return empty_batch()
             batch = to_arrow(parts)

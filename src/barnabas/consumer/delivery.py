@@ -1,4 +1,4 @@
-"""Handing out what was fetched: records one by one, or whole batches.
+"""Handing out what was fetched: records one by one, or runs of whole batches.
 
 Role: goes through the fetches in the order in which they came, a partition at a time, and moves the positions. An error that stands
 behind records that can be returned waits until these are handed out. Thread: the consumer's; no lock.
@@ -9,22 +9,23 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from barnabas.client.cluster import Partition
-from barnabas.consumer.fetched_partition import DecodedBatch, FetchedPartition
+from barnabas.consumer.fetched_partition import FetchedPartition
 from barnabas.consumer.fetcher import Fetcher
 from barnabas.errors import KafkaError
 from barnabas.records.kernel.fetched import Record
+from barnabas.records.kernel.runs import Run
 
-__all__ = ["Delivery", "PartitionBatch"]
+__all__ = ["Delivery", "PartitionRun"]
 
 MAX_BATCH_BYTES = 1 << 30  # of one call; Arrow's binary columns end at 2 GiB
 _NO_LIMIT = 1 << 62
 
 
-class PartitionBatch(NamedTuple):
-    """A decoded batch and where it is from."""
+class PartitionRun(NamedTuple):
+    """Measured batches and where they are from."""
 
     partition: Partition
-    batch: DecodedBatch
+    run: Run
 
 
 class Delivery:
@@ -51,9 +52,9 @@ class Delivery:
             found += records
         return found
 
-    def batches(self, max_records: int | None) -> list[PartitionBatch]:
+    def runs(self, max_records: int | None) -> list[PartitionRun]:
         """Whole batches until there are about `max_records`, or no more is there."""
-        parts: list[PartitionBatch] = []
+        parts: list[PartitionRun] = []
         rows = size = 0
         limit = _NO_LIMIT if max_records is None else max_records
         while rows < limit and size < MAX_BATCH_BYTES:
@@ -61,16 +62,16 @@ class Delivery:
                 current = self._wanted()
                 if current is None:
                     break
-                batch = current.take_batch()
+                run = current.take_run(limit - rows)
             except KafkaError:
                 if parts:
                     break
                 raise
-            self._took(current, batch is not None)
-            if batch is not None:
-                parts.append(PartitionBatch(current.state.partition, batch))
-                rows += batch.header.record_count - batch.skip
-                size += len(batch.data)
+            self._took(current, run is not None)
+            if run is not None:
+                parts.append(PartitionRun(current.state.partition, run))
+                rows += run.sizes.rows
+                size += run.stop - run.start
         return parts
 
     def _wanted(self) -> FetchedPartition | None:

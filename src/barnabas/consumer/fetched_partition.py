@@ -1,7 +1,8 @@
 """What one fetch brought of one partition: batches that are checked and decoded only when somebody wants their records.
 
-Role: cuts the bytes into batches, leaves out control batches and, for read_committed, the records of aborted transactions; decodes the
-rest through the record kernel. Bytes behind the last whole batch are ignored, as the protocol allows.
+Role: leaves out control batches and, for read_committed, the records of aborted transactions; decodes the rest through the record
+kernel, batch by batch into records, or many batches at a time into a run for columns. Bytes behind the last whole batch are ignored, as
+the protocol allows.
 Thread: the consumer's; no lock.
 """
 
@@ -10,21 +11,32 @@ from __future__ import annotations
 from array import array
 from collections import deque
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from barnabas.consumer.assignment import PartitionState
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.fetch import AbortedTransaction
-from barnabas.records.batch import HEADER_SIZE, PREFIX_SIZE, BatchHeader, CorruptBatch, parse_header
+from barnabas.records.batch import (
+    CODEC_MASK,
+    HEADER,
+    HEADER_SIZE,
+    LENGTH_OVERHEAD,
+    PREFIX_SIZE,
+    BatchHeader,
+    CorruptBatch,
+    parse_header,
+)
 from barnabas.records.compression import NONE, decompress
 from barnabas.records.control import parse_end_marker
 from barnabas.records.kernel.checksum import crc32c
-from barnabas.records.kernel.fetched import Record, read_records, rows_before
+from barnabas.records.kernel.fetched import Record, read_records
 from barnabas.records.kernel.record_layout import record_spans
+from barnabas.records.kernel.runs import Run, whole_batches
 
-__all__ = ["DecodedBatch", "Decoding", "FetchedPartition"]
+__all__ = ["Decoding", "FetchedPartition"]
 
 _RECORDS_IN_CHECKED = HEADER_SIZE - PREFIX_SIZE
+_ALL_ROWS = 1 << 62
 
 
 class Decoding(NamedTuple):
@@ -35,27 +47,19 @@ class Decoding(NamedTuple):
     max_decompressed: int
 
 
-class DecodedBatch(NamedTuple):
-    """The records of one batch: `data` decompressed, `spans` where each is, `skip` how many of the first are not wanted."""
-
-    data: bytes
-    spans: array[int]
-    skip: int
-    header: BatchHeader
-
-
 class FetchedPartition:
     """See the file header. `position` is where to read on behind what was taken, `end_offset` behind all of it."""
 
     __slots__ = (
         "_aborted",
         "_aborting",
-        "_batch",
-        "_batches",
+        "_batch_place",
         "_data",
         "_decoding",
+        "_end",
         "_index",
         "_next_offset",
+        "_place",
         "_records",
         "end_offset",
         "epoch",
@@ -80,33 +84,28 @@ class FetchedPartition:
         self._decoding = decoding
         self._aborted = deque(sorted(aborted, key=lambda row: row.first_offset))
         self._aborting: set[int] = set()  # producers whose records belong to an aborted transaction at this place
-        self._batch: DecodedBatch | None = None  # the one whose records are being handed out
-        self._records: list[Record] = []
+        self._records: list[Record] = []  # of the batch that is being handed out, which is at _batch_place
         self._index = 0
-        self._next_offset = offset  # behind the batch that was decoded last
-        self._batches = self._cut()
-        self.end_offset = self._batches[-1][1].next_offset if self._batches else offset
+        self._next_offset = offset  # behind that batch
+        self._place = self._batch_place = 0  # of the next batch
+        self._end, next_offset = whole_batches(data)
+        if not self._end and len(data):
+            self._raise_no_batch()
+        self.end_offset = next_offset if self._end else offset
 
-    def _cut(self) -> deque[tuple[int, BatchHeader]]:
-        found: deque[tuple[int, BatchHeader]] = deque()
-        position, end = 0, len(self._data)
+    def _raise_no_batch(self) -> NoReturn:
+        if len(self._data) >= HEADER_SIZE:
+            self._header(0)
+        raise KafkaError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"{self.state!r}: the broker sent {len(self._data)} bytes without a whole batch; raise max.partition.fetch.bytes",
+        )
+
+    def _header(self, place: int) -> BatchHeader:
         try:
-            while end - position >= HEADER_SIZE:
-                header = parse_header(self._data, position)
-                if header.size > end - position:
-                    break
-                found.append((position, header))
-                position += header.size
+            return parse_header(self._data, place)
         except CorruptBatch as error:
-            if not found:
-                raise self._corrupt(self.position, error) from error
-            # What is whole comes first; the next fetch begins at the bad batch and reports it.
-        if end and not found:
-            raise KafkaError(
-                ErrorCode.MESSAGE_TOO_LARGE,
-                f"{self.state!r}: the broker sent {end} bytes without a whole batch; raise max.partition.fetch.bytes",
-            )
-        return found
+            raise self._corrupt(self.position, error) from error
 
     @property
     def is_stale(self) -> bool:
@@ -123,42 +122,55 @@ class FetchedPartition:
         self.position = self._next_offset if at_end else taken[-1].offset + 1
         return taken
 
-    def take_batch(self) -> DecodedBatch | None:
-        """The rest of the batch that is being handed out, or the next one; None behind the last."""
-        left = len(self._records) - self._index
-        if self._batch is not None and left:
-            batch: DecodedBatch | None = self._batch._replace(skip=self._batch.header.record_count - left)
+    def take_run(self, max_rows: int) -> Run | None:
+        """The next batches with wanted records, about `max_rows` of them, measured for columns; None behind the last."""
+        if self._index < len(self._records):  # the rest of a batch that was handed out record by record comes first
+            self._place = self._batch_place
             self._records, self._index = [], 0
-        else:
-            batch = self._next_batch()
-        if batch is not None:
-            self.position = self._next_offset
-        return batch
+        decoding = self._decoding
+        while self._place < self._end:
+            run = Run(self._data, self._place, self.position)
+            none_aborted = not (decoding.read_committed and (self._aborted or self._aborting))
+            run.measure(decoding.check_crcs, none_aborted, max_rows)
+            if run.stop > self._place:
+                self._place = run.stop
+            else:
+                run = self._unusual_run(self._place)
+            self.position = run.next_offset
+            if run.sizes.rows:
+                return run
+        return None
+
+    def _unusual_run(self, place: int) -> Run:
+        """The batch that a run ended in front of, as a run of its own: without records if it is left out, decompressed if need be."""
+        header = self._header(place)
+        run = Run(memoryview(b""), 0, header.next_offset)
+        if self._is_wanted(place, header):
+            data, begin = self._decompressed(place, header)
+            run = Run(memoryview(_plain_header(header, len(data) - begin) + data[begin:]), 0, self.position)
+            run.measure(False, True, _ALL_ROWS)
+            if not run.stop:
+                self._spans(data, begin, header)  # raises: it knows what is wrong with the records
+        self._place = place + header.size
+        return run
 
     def _decode_records(self) -> bool:
-        batch = self._batch = self._next_batch()
+        """Decode the next batch with wanted records; False behind the last. The position moves over what is left out."""
         self._records, self._index = [], 0
-        if batch is None:
-            return False
         topic, number = self.state.partition
-        self._records = read_records(batch.data, batch.spans, batch.header, topic, number, self.position)
-        return True
-
-    def _next_batch(self) -> DecodedBatch | None:
-        """The next batch with wanted records, decoded; None behind the last. The position moves over what is left out."""
-        while self._batches:
-            place, header = self._batches[0]
-            decoded = self._decode(place, header) if self._is_wanted(place, header) else None
-            self._batches.popleft()
+        while self._place < self._end:
+            place = self._place
+            header = self._header(place)
+            if self._is_wanted(place, header):
+                data, begin = self._decompressed(place, header)
+                spans = self._spans(data, begin, header)
+                self._records = read_records(data, spans, header, topic, number, self.position)
+            self._place, self._batch_place = place + header.size, place
             self._next_offset = header.next_offset
-            if decoded is not None:
-                data, spans = decoded
-                first = self.position - header.base_offset
-                skip = rows_before(spans, first) if first > 0 else 0
-                if skip < header.record_count:
-                    return DecodedBatch(data, spans, skip, header)
+            if self._records:
+                return True
             self.position = header.next_offset
-        return None
+        return False
 
     def _is_wanted(self, position: int, header: BatchHeader) -> bool:
         if self._decoding.read_committed:
@@ -179,15 +191,21 @@ class FetchedPartition:
             if marker is not None and not marker.commit:
                 self._aborting.discard(header.producer_id)
 
-    def _decode(self, position: int, header: BatchHeader) -> tuple[bytes, array[int]]:
+    def _decompressed(self, position: int, header: BatchHeader) -> tuple[bytes, int]:
+        """The records of a batch, and where they begin in these bytes."""
         checked = bytes(self._data[position + PREFIX_SIZE : position + header.size])
         try:
             if self._decoding.check_crcs and crc32c(checked, 0, len(checked)) != header.crc:
                 raise CorruptBatch("the checksum is wrong")
             if header.codec == NONE:
-                return checked, record_spans(checked, _RECORDS_IN_CHECKED, header.record_count)
-            data = decompress(header.codec, checked[_RECORDS_IN_CHECKED:], self._decoding.max_decompressed)
-            return data, record_spans(data, 0, header.record_count)
+                return checked, _RECORDS_IN_CHECKED
+            return decompress(header.codec, checked[_RECORDS_IN_CHECKED:], self._decoding.max_decompressed), 0
+        except CorruptBatch as error:
+            raise self._corrupt(header.base_offset, error) from error
+
+    def _spans(self, data: bytes, begin: int, header: BatchHeader) -> array[int]:
+        try:
+            return record_spans(data, begin, header.record_count)
         except CorruptBatch as error:
             raise self._corrupt(header.base_offset, error) from error
 
@@ -200,3 +218,9 @@ class FetchedPartition:
 
     def __repr__(self) -> str:
         return f"<FetchedPartition {self.state!r} {self.position} to {self.end_offset}>"
+
+
+def _plain_header(header: BatchHeader, size: int) -> bytes:
+    """The header of the same batch with `size` bytes of records that are not compressed."""
+    attributes, length = header.attributes & ~CODEC_MASK, HEADER_SIZE - LENGTH_OVERHEAD + size
+    return HEADER.pack(*header._replace(attributes=attributes, batch_length=length))

@@ -10,7 +10,8 @@ Lock: none, but send_path.py and turns.py, which say so.
     scan.py             the batches of a segment file, for recovery and rebuilding of indexes
     record_layout.py    the records of one decompressed batch: check all, list where each is, copy some
     compaction.py       a table of keys with their newest offsets; which records of a batch are newest; siphash.pxd is its hash
-    fetched.py          the records of fetched batches, as objects or as the columns of Arrow
+    fetched.py          the records of fetched batches as objects
+    runs.py             many fetched batches at once, as the columns of Arrow
     builder.py          building one batch, from single records or from rows of Arrow columns (builder_memory: Arrow's memory)
     send_path.py        what a producer does for every record: topic, partition, open batch, future
     turns.py            how a producer's I/O thread gets the GIL soon
