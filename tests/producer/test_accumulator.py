@@ -332,7 +332,8 @@ class TestSplit:
     def test_the_parts_come_back_at_the_head_in_order(self, codec: int) -> None:
         """PP-26."""
         parts = Parts({"batch_size": 1024, "codec": codec}, memory=1 << 24)
-        parts.accumulator.open_batch(parts.accumulator.lane("t", cluster()), 0, 8000, 0, 0)
+        with parts.accumulator.open_batch(parts.accumulator.lane("t", cluster()), 0, 8000, 0, 0):
+            pass
         futures = [parts.append(b"%03d" % number * 30, headers=b"\x00") for number in range(40)]
         told: list[tuple[object, object]] = []
         futures[-1].add_done_callback(lambda future: told.append((future.exception(), future.result().offset)))
@@ -357,7 +358,8 @@ class TestSplit:
 
     def test_a_record_larger_than_a_batch_stays_whole(self) -> None:
         parts = Parts({"batch_size": 256})
-        parts.accumulator.open_batch(parts.accumulator.lane("t", cluster()), 0, 4000, 0, 0)
+        with parts.accumulator.open_batch(parts.accumulator.lane("t", cluster()), 0, 4000, 0, 0):
+            pass
         parts.append(b"x" * 1000)
         parts.append(b"y" * 1000)
         big = parts.drain()[0][0]

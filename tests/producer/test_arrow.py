@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import datetime
+import threading
 from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
 
 from barnabas.producer import Producer, RecordTooLarge, SerializationError
+from barnabas.producer.arrow import _Piece
+from barnabas.producer.batch import ProducerBatch
 from barnabas.producer.partitioner import partition_for_key
+from barnabas.producer.topic_queues import RowSpan
 from tests.both_brokers import Broker, broker_for_test
+from tests.producer.parts import Parts, cluster
 
 TOPIC = "rows"
 
@@ -110,3 +115,21 @@ def test_what_cannot_be_sent_is_refused_before_the_first_row(
 def test_a_list_is_not_a_table(producer: Producer) -> None:
     with pytest.raises(SerializationError, match="takes a pyarrow Table or RecordBatch, not list"):
         producer.send_arrow(TOPIC, [b"v"])
+
+
+def test_a_batch_cannot_be_taken_before_it_has_its_first_rows() -> None:
+    """A batch without records is refused by brokers, and its numbers would be lost."""
+    parts = Parts({"linger_ms": 0})
+    lane = parts.accumulator.lane("t", cluster())
+    drained: list[list[ProducerBatch]] = []
+    thief = threading.Thread(
+        target=lambda: drained.append([one for batches in parts.drain().values() for one in batches])
+    )
+    piece = _Piece(pa.record_batch({"value": [b"a", b"b"]}))
+    with parts.accumulator.open_batch(lane, 0, 100, 0, 0):
+        thief.start()
+        thief.join(0.2)
+        assert thief.is_alive()
+        lane.append_rows(0, RowSpan(piece.source, 0, 2, None), 0, False)
+    thief.join(10)
+    assert [[batch.record_count for batch in batches] for batches in drained] == [[2]]

@@ -97,7 +97,8 @@ class TestNumbers:
     def test_a_split_batch_keeps_the_numbers_of_its_records(self) -> None:
         """PP-26, PP-31."""
         parts = started()
-        parts.accumulator.open_batch(parts.accumulator.lane("t", parts.metadata.known), 0, 4000, 0, 0)
+        with parts.accumulator.open_batch(parts.accumulator.lane("t", parts.metadata.known), 0, 4000, 0, 0):
+            pass
         futures = [parts.append(b"x" * 100) for _ in range(20)]
         parts.close_batch()
         later = parts.append_batches(1)

@@ -470,7 +470,8 @@ class TestSplit:
     def test_a_batch_that_is_too_large_is_split_and_sent_again(self) -> None:
         """PP-26."""
         parts = Parts()
-        parts.accumulator.open_batch(parts.accumulator.lane("t", cluster()), 0, 4000, 0, 0)
+        with parts.accumulator.open_batch(parts.accumulator.lane("t", cluster()), 0, 4000, 0, 0):
+            pass
         told: list[int] = []
         futures = [
             parts.append(b"%02d" % n * 50, on_delivery=lambda error, metadata: told.append(metadata.offset))

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from barnabas.client.backoff import ExponentialBackoff
@@ -153,8 +154,13 @@ class RecordAccumulator:
                 self.pool.deallocate(buffer, size)
         return future, True
 
-    def open_batch(self, lane: TopicQueues, partition: int, needed: int, now_ms: int, max_block_ms: float) -> None:
-        """An open batch for callers that append rows themselves, with room for a record of `needed` bytes, unless there is one again."""
+    @contextmanager
+    def open_batch(
+        self, lane: TopicQueues, partition: int, needed: int, now_ms: int, max_block_ms: float
+    ) -> Iterator[None]:
+        """For callers that append rows themselves: in the block, which has the topic's lock, there is an open batch with room for a record
+        of `needed` bytes, or one that somebody else opened. The first rows belong into the block: without the lock the I/O thread could
+        take the batch while it is empty, and brokers refuse empty ones."""
         size = max(self.plain_limit(lane.topic), needed)
         buffer = self.pool.allocate(size, max_block_ms)
         used = False
@@ -167,6 +173,7 @@ class RecordAccumulator:
                     used = True
                     with self._lock:
                         self._incomplete.add(batch)
+                yield
         finally:
             if not used:
                 self.pool.deallocate(buffer, size)

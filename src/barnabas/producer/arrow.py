@@ -159,13 +159,18 @@ class ArrowSender:
             with lane:
                 way.accumulator.raise_if_closed()
                 target = lane.choose_sticky(cluster) if partition is None else partition
-                written = lane.append_rows(target, span, way.clock.wall_ms(), partition is None)
-            if written is not None:
-                self._ranges.append(written)
+                self._append(lane, target, span, partition is None)
             if span.start < span.stop:
                 now_ms = way.clock.monotonic_ns() // 1_000_000
-                way.accumulator.open_batch(lane, target, largest, now_ms, way.max_block_ms)
+                with way.accumulator.open_batch(lane, target, largest, now_ms, way.max_block_ms):
+                    self._append(lane, target, span, partition is None)
                 way.wakeup()
+
+    def _append(self, lane: TopicQueues, target: int, span: RowSpan, sticky: bool) -> None:
+        """As many rows as have room in the open batch, if there is one. Under the topic's lock."""
+        written = lane.append_rows(target, span, self._way.clock.wall_ms(), sticky)
+        if written is not None:
+            self._ranges.append(written)
 
 
 class _Piece:
