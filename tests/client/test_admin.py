@@ -78,6 +78,12 @@ def test_a_part_that_fails_does_not_hold_back_the_rest(admin: Admin, name: str) 
     assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
+@pytest.mark.parametrize("call", ["create_topics", "delete_topics", "describe_topics"])
+def test_a_single_name_is_not_taken_for_its_letters(admin: Admin, call: str) -> None:
+    with pytest.raises(TypeError, match=r"give a list: \['orders'\]"):
+        getattr(admin, call)("orders")
+
+
 def test_validation_changes_nothing(admin: Admin, name: str) -> None:
     admin.create_topics([NewTopic(name, 1, 1)], validate_only=True)
     with pytest.raises(AdminError) as caught:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import struct
 from collections.abc import Iterator
 
@@ -79,6 +80,10 @@ def test_a_tls_port_is_named(driver: Driver, server: Server, answer: bytes) -> N
     assert "speaks TLS" in failure(driver, server, answer)
 
 
+def test_a_web_server_is_named(driver: Driver, server: Server) -> None:
+    assert "looks like an answer of HTTP" in failure(driver, server, b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+
 def test_after_a_bad_answer_the_client_connects_again(driver: Driver, server: Server) -> None:
     failure(driver, server, struct.pack(">i", -5))
     driver.poll_until(lambda: driver.client.ready(server.node, now_ms()) or len(_waiting(server)), "a second try")
@@ -103,7 +108,19 @@ def test_a_peer_that_closes_says_so(driver: Driver, server: Server) -> None:
     driver.poll_until(lambda: driver.client.in_flight_count(), "the first request")
     peer.close()
     driver.poll_until(lambda: driver.client.connection_failed(server.node), "the end of the connection")
-    assert driver.client.connection_error(server.node)
+    assert "before it answered anything: is it a port for TLS" in driver.client.connection_error(server.node)
+
+
+def test_a_real_tls_port_is_guessed(driver: Driver, server: Server) -> None:
+    """PP-39: many TLS servers close without the alert that would tell what they are. It never comes to a certificate."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    driver.client.ready(server.node, now_ms())
+    peer = server.accept()
+    driver.poll_until(lambda: driver.client.in_flight_count(), "the first request")
+    with pytest.raises(ssl.SSLError):
+        context.wrap_socket(peer, server_side=True)
+    driver.poll_until(lambda: driver.client.connection_failed(server.node), "the end of the connection")
+    assert "TLS" in driver.client.connection_error(server.node)
 
 
 def test_a_port_where_nobody_listens(driver: Driver, server: Server) -> None:

@@ -146,6 +146,14 @@ class TestArrow:
         assert consumer.poll_arrow(timeout=10).schema == empty.schema
 
 
+@pytest.mark.parametrize(
+    "wrong", ["orders", ["orders"], [("orders",)], [("orders", "0")], [(b"orders", 0)], [5]], ids=repr
+)
+def test_what_is_no_partition_is_named(make_consumer: Make, wrong: object) -> None:
+    with pytest.raises(TypeError, match=r"a partition is \(topic, number\), for example \('orders', 0\), not"):
+        make_consumer().assign(wrong)
+
+
 class TestPositions:
     def test_seek_goes_there_and_drops_what_was_fetched(self, make_consumer: Make, topic: str, write: Write) -> None:
         write([b"%d" % number for number in range(100)])

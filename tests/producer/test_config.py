@@ -7,6 +7,7 @@ import logging
 import pytest
 
 from barnabas.errors import ConfigError
+from barnabas.producer import Producer
 from barnabas.producer.config import acks_of, delivery_timeout_ms, is_idempotent, producer_config, take_objects
 from barnabas.producer.serializers import string_serializer
 
@@ -64,6 +65,16 @@ def test_impossible_values_are_refused_with_their_name(key: str, value: object) 
 def test_no_servers_is_an_error() -> None:
     with pytest.raises(ConfigError, match=r"bootstrap\.servers"):
         producer_config({})
+
+
+def test_settings_that_are_no_dict() -> None:
+    with pytest.raises(TypeError, match=r"settings of a producer are a dict, for example \{.*, not str"):
+        Producer("localhost:9092")
+
+
+def test_transactions_are_refused_rather_than_left_out() -> None:
+    with pytest.raises(ConfigError, match=r"transactional\.id = 'x': this producer has no transactions yet"):
+        producer_config({"bootstrap.servers": "a:1", "transactional.id": "x"})
 
 
 def test_a_batch_must_fit_into_the_memory() -> None:

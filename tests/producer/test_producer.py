@@ -228,6 +228,17 @@ class TestWhatIsRefused:
             (("", b"v"), TypeError, "the topic must be a text"),
             ((TOPIC, b"v", None, None, -1), ValueError, "the partition must be a number from 0 on"),
             ((TOPIC, b"v", None, None, None, -5), ValueError, "the timestamp must be milliseconds"),
+            ((TOPIC, b"v", None, None, None, 1.5), TypeError, "whole milliseconds since 1970, not 1.5"),
+            ((TOPIC, b"v", None, None, None, 1 << 63), ValueError, "the timestamp must be milliseconds"),
+            (
+                (TOPIC, b"v", None, [("a", "text")]),
+                SerializationError,
+                r"a header is a name and bytes .*\('a', 'text'\)",
+            ),
+            ((TOPIC, b"v", None, [("a", 5)]), SerializationError, "a header is a name and bytes"),
+            ((TOPIC, b"v", None, [(None, b"x")]), SerializationError, "a header is a name and bytes"),
+            ((TOPIC, b"v", None, [5]), SerializationError, "a header is a name and bytes"),
+            ((TOPIC, b"v", None, 5), SerializationError, r"headers are a list of \(name, bytes\), not 5"),
             ((TOPIC, b"v" * 1_100_000), RecordTooLarge, r"more than max\.request\.size = 1048576"),
         ],
         ids=lambda value: value if isinstance(value, str) else None,
@@ -262,7 +273,8 @@ class TestWhatIsRefused:
             broker_for_test(config={"auto.create.topics.enable": False}) as strict,
             producer(strict, max_block_ms=200) as ours,
         ):
-            with pytest.raises(ClientTimeout, match=r"nowhere is not known within max\.block\.ms = 200"):
+            words = r"nowhere is not known within max\.block\.ms = 200: .*answer UNKNOWN_TOPIC_OR_PARTITION for nowhere"
+            with pytest.raises(ClientTimeout, match=words):
                 ours.send("nowhere", b"v")
             with pytest.raises(KafkaError, match="INVALID_TOPIC_EXCEPTION"):
                 ours.send("no/where", b"v")
@@ -279,6 +291,17 @@ class TestWhatIsRefused:
             with pytest.raises(ClientTimeout, match=f"127.0.0.1:{port}"):
                 ours.send(TOPIC, b"v")
             assert 0.25 < time.monotonic() - start < 5
+
+    def test_a_broker_that_does_not_answer_is_named_and_keeps_nobody(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            port = silent.getsockname()[1]
+            start = time.monotonic()
+            with (
+                Producer({"bootstrap.servers": f"127.0.0.1:{port}", "max.block.ms": 300}) as ours,
+                pytest.raises(ClientTimeout, match=rf"tried 127\.0\.0\.1:{port} \(no answer yet\)"),
+            ):
+                ours.send(TOPIC, b"v")
+            assert time.monotonic() - start < 10  # not until the request for metadata has timed out
 
     def test_full_memory_raises_after_max_block_ms(self, broker: Broker) -> None:
         """PP-6."""

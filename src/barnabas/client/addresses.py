@@ -36,7 +36,7 @@ def parse_bootstrap(servers: str | Iterable[str], key: str = "bootstrap.servers"
 
 def _parse_server(key: str, text: str) -> tuple[str, int]:
     match = _SERVER.match(text)
-    if match is None:
+    if match is None or text.isdigit():
         raise ConfigError(key, text, "must be host:port or [IPv6 address]:port")
     port = int(match[3]) if match[3] else DEFAULT_PORT
     if not 0 < port < 65536:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from barnabas.client import admin_messages as messages
 from barnabas.client.admin_config import ADMIN_ROWS
@@ -38,6 +38,7 @@ from barnabas.protocol.schema import Message
 __all__ = ["Admin"]
 
 Outcome = dict[Any, Any]
+Item = TypeVar("Item")
 """By item: the result, or a KafkaError."""
 
 
@@ -68,7 +69,7 @@ class Admin:
 
     def describe_topics(self, names: Iterable[str], timeout: float | None = None) -> dict[str, TopicDescription]:
         """Partitions, leaders and replicas of topics."""
-        body = messages.metadata_of(names)
+        body = messages.metadata_of(_several(names))
         with self._owner:
             answer = self._client.send_anywhere(ApiKey.METADATA, body, self._deadline(timeout))
         return _all_or_error(messages.read_topics(answer))
@@ -77,13 +78,13 @@ class Admin:
         self, topics: Iterable[NewTopic | str], validate_only: bool = False, timeout: float | None = None
     ) -> dict[str, TopicDescription]:
         """Make topics; the results have no partitions, because their leaders are chosen later."""
-        wanted = [topic if isinstance(topic, NewTopic) else NewTopic(topic) for topic in topics]
+        wanted = [topic if isinstance(topic, NewTopic) else NewTopic(topic) for topic in _several(topics)]
         body = messages.create_topics(wanted, self._request_timeout_ms, validate_only)
         return self._ask_controller(ApiKey.CREATE_TOPICS, body, messages.read_created_topics, timeout)
 
     def delete_topics(self, names: Iterable[str], timeout: float | None = None) -> None:
         """Delete topics with all their records."""
-        body = messages.delete_topics(list(names), self._request_timeout_ms)
+        body = messages.delete_topics(_several(names), self._request_timeout_ms)
         self._ask_controller(ApiKey.DELETE_TOPICS, body, messages.read_deleted_topics, timeout)
 
     def create_partitions(
@@ -279,6 +280,13 @@ class Admin:
 
     def __repr__(self) -> str:
         return f"<Admin {self._config['client.id']!r} {self._client.metadata!r}>"
+
+
+def _several(given: Iterable[Item]) -> list[Item]:
+    """A single text is a list of letters to Python: nobody wants a topic of each."""
+    if isinstance(given, str):
+        raise TypeError(f"give a list: [{given!r}]")
+    return list(given)
 
 
 def _code(item: object) -> ErrorCode | None:

@@ -134,7 +134,10 @@ class BlockingClient:
             known = self.metadata.fetch().topics
             return all(topic in known for topic in topics)
 
-        self.wait_until(described, deadline, f"metadata of {', '.join(topics)}")
+        try:
+            self.wait_until(described, deadline, f"metadata of {', '.join(topics)}")
+        except ClientTimeout as error:
+            raise ClientTimeout(error.message + "".join(map(self.metadata.words_about, topics))) from None
         return self.metadata.fetch()
 
     # ---------------------------------------------------------------- calls

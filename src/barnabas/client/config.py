@@ -99,11 +99,19 @@ MAX_IN_FLIGHT = ConfigKey(
 
 def client_config(what: str, given: Mapping[str, object], rows: Iterable[ConfigKey] = ()) -> Config:
     """The values of a client: the common rows and its own. Unknown keys are warned about with the nearest known name."""
+    check_mapping(what, given)
     own = {row.name: row for row in rows}
     definition = ConfigDef(what, [*(row for row in COMMON_ROWS if row.name not in own), *own.values()])
     config = Config(definition, given)
     check_common(config)
     return config
+
+
+def check_mapping(what: str, given: object) -> None:
+    """TypeError when the settings are no dict: `Producer("localhost:9092")` is what people try first."""
+    if not isinstance(given, Mapping):
+        example = '{"bootstrap.servers": "localhost:9092"}'
+        raise TypeError(f"the settings of a {what} are a dict, for example {example}, not {type(given).__name__}")
 
 
 def check_common(config: Config) -> None:

@@ -10,6 +10,7 @@ import threading
 __all__ = ["ConnectionFailures"]
 
 MAX_ADDRESSES = 16
+_NO_ANSWER = "no answer yet"
 
 
 class ConnectionFailures:
@@ -18,6 +19,16 @@ class ConnectionFailures:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._reasons: dict[str, str] = {}
+
+    def tried(self, address: str) -> None:
+        """A connection is begun; until it fails there is nothing else to say of it."""
+        with self._lock:
+            if len(self._reasons) < MAX_ADDRESSES:
+                self._reasons.setdefault(address, _NO_ANSWER)
+
+    def answered(self, address: str) -> None:
+        with self._lock:
+            self._reasons.pop(address, None)
 
     def add(self, address: str, reason: str) -> None:
         with self._lock:

@@ -207,6 +207,11 @@ class Metadata:
         if code in _FINAL_TOPIC_ERRORS:
             raise KafkaError(error_of(code), f"{error_of(code).text}: {topic}")
 
+    def words_about(self, topic: str) -> str:
+        """For the end of an error message: what the brokers said of a topic that is not known, or nothing."""
+        code = self._cluster.topic_errors.get(topic, 0)
+        return f"; the brokers answer {error_of(code).name} for {topic}" if code else ""
+
     def _raise_fatal(self) -> None:
         error, self._fatal = self._fatal, None
         if error is not None:

@@ -28,7 +28,7 @@ from barnabas.client.api_versions import (
 )
 from barnabas.client.backoff import ExponentialBackoff
 from barnabas.client.cluster import Node
-from barnabas.client.connection_states import READY, ConnectionStates, NodeConnection
+from barnabas.client.connection_states import CHECKING_API_VERSIONS, READY, ConnectionStates, NodeConnection
 from barnabas.client.errors import ClientClosed, NodeNotReady, UnsupportedVersion
 from barnabas.client.in_flight import InFlightRequest, InFlightRequests
 from barnabas.client.metadata import Metadata
@@ -55,6 +55,7 @@ log = logging.getLogger(__name__)
 NEVER_MS = 1 << 62
 MAX_CORRELATION_ID = 0x7FFFFFFF
 DEFAULT_IN_FLIGHT = 5
+_CLOSED_BY_PEER = (DisconnectReason.REMOTE_CLOSE, DisconnectReason.IO_ERROR)
 _AUTHENTICATION_REASONS = (DisconnectReason.AUTHENTICATION_FAILED, DisconnectReason.AUTHENTICATION_TIMEOUT)
 
 
@@ -197,6 +198,7 @@ class NetworkClient:
         connection = self._states.connecting(node, now_ms)
         try:
             address = connection.addresses.current()
+            self.metadata.failures.tried(node.address)
             log.debug("Connecting to node %s at %s (%s)", node.id, node.address, address)
             connection.channel = self._selector.connect(
                 str(node.id), (address, node.port), self._send_buffer, self._receive_buffer, connection
@@ -391,6 +393,7 @@ class NetworkClient:
         if not body.error_code:
             connection.versions = NodeApiVersions(body)
             self._states.ready(connection)
+            self.metadata.failures.answered(connection.node.address)
         elif body.error_code == UNSUPPORTED and entry.api_version > 0:
             self._needs_versions[connection.node.id] = min(fallback_version(body), entry.api_version - 1)
         else:
@@ -417,6 +420,8 @@ class NetworkClient:
         now_ms: int,
     ) -> None:
         text = _reason_text(channel, reason)
+        if connection.state is CHECKING_API_VERSIONS and reason in _CLOSED_BY_PEER:
+            text += "; before it answered anything: is it a port for TLS, or no Kafka at all?"
         level = logging.DEBUG if reason is DisconnectReason.EXPIRED else logging.INFO
         log.log(level, "Node %s at %s disconnected: %s", connection.node.id, connection.node.address, text)
         fatal: KafkaError | None = None

@@ -7,7 +7,9 @@ Thread: the consumer's; no lock.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from barnabas.client.cluster import Partition
 from barnabas.errors import BarnabasError
@@ -66,6 +68,13 @@ class PartitionState:
         return f"<{topic}-{number} position={self.position} reset={self.reset} paused={self.paused}>"
 
 
+def _checked(pair: Any) -> Partition:
+    match pair:
+        case [str(topic), number] if topic and hasattr(number, "__index__"):
+            return topic, operator.index(number)
+    raise TypeError(f"a partition is (topic, number), for example ('orders', 0), not {pair!r}")
+
+
 class Assignment:
     """See the file header."""
 
@@ -77,7 +86,7 @@ class Assignment:
         before = self._states
         self._states = {
             partition: before.get(partition) or PartitionState(partition, reset)
-            for partition in ((str(topic), int(number)) for topic, number in partitions)
+            for partition in map(_checked, partitions)
         }
         for partition, state in before.items():
             if partition not in self._states:

@@ -105,6 +105,8 @@ class Consumer:
 
         consumer.seek(("orders", 0), 42)
         """
+        if not isinstance(offset, int):
+            raise TypeError(f"an offset is a whole number, not {offset!r}")
         if offset < 0:
             raise ValueError(f"an offset is not negative: {offset}")
         with self._owner:

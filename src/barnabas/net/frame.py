@@ -29,6 +29,8 @@ SCRATCH_BYTES = 64 * 1024
 _SMALL_FRAME = SCRATCH_BYTES // 2
 _TLS_BEGINS = (b"\x16\x03", b"\x15\x03")  # a handshake, or the alert with which a TLS port refuses plaintext
 
+_HTTP_BEGINS = int.from_bytes(b"HTTP", "big")
+
 
 class EndOfStream(BarnabasError):
     """The peer closed its side."""
@@ -42,6 +44,8 @@ class InvalidReceive(BarnabasError):
         self.looks_like_tls = (size & 0xFFFFFFFF).to_bytes(4, "big").startswith(_TLS_BEGINS)
         if self.looks_like_tls:
             text += "; it looks like TLS on a plaintext port"
+        elif size == _HTTP_BEGINS:
+            text += "; it looks like an answer of HTTP"
         super().__init__(text)
         self.size = size
         self.limit = limit

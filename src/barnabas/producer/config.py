@@ -11,7 +11,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from barnabas.client.config import MAX_IN_FLIGHT, client_config
+from barnabas.client.config import MAX_IN_FLIGHT, check_mapping, client_config
 from barnabas.config import Config, ConfigKey, ConfigType, at_least, between, one_of
 from barnabas.errors import ConfigError
 from barnabas.records.compression import CODEC_NAMES
@@ -90,6 +90,7 @@ OBJECT_ROWS: tuple[ConfigKey, ...] = (
 
 def take_objects(given: Mapping[str, object]) -> tuple[dict[str, object], dict[str, Any]]:
     """The settings that are text, and those that are objects."""
+    check_mapping("producer", given)
     plain = {key: value for key, value in given.items() if key not in _OBJECTS}
     objects = {key: given.get(key) for key in _OBJECTS}
     chain = objects["interceptor.classes"] or ()
@@ -112,6 +113,8 @@ def _loaded(key: str, value: Any) -> Any:
 
 def producer_config(given: Mapping[str, object]) -> Config:
     """Parse and check; ConfigError names the key, the value and what is allowed."""
+    if given.get("transactional.id") is not None:
+        raise ConfigError("transactional.id", given["transactional.id"], "this producer has no transactions yet")
     config = client_config("producer", given, PRODUCER_ROWS)
     if config["batch.size"] > config["buffer.memory"]:
         raise ConfigError(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import operator
 import os
 import select
 import threading
@@ -17,7 +18,7 @@ import time
 import weakref
 from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from barnabas.client.addresses import parse_bootstrap
 from barnabas.client.backoff import ExponentialBackoff
@@ -32,7 +33,7 @@ from barnabas.net.selector import Selector
 from barnabas.producer.accumulator import AccumulatorSettings, RecordAccumulator
 from barnabas.producer.buffer_pool import BufferPool
 from barnabas.producer.config import acks_of, delivery_timeout_ms, is_idempotent, producer_config, take_objects
-from barnabas.producer.errors import ForkedProducer, ProducerClosed, RecordTooLarge
+from barnabas.producer.errors import ForkedProducer, ProducerClosed, RecordTooLarge, SerializationError
 from barnabas.producer.interceptors import InterceptorChain
 from barnabas.producer.metrics import ProducerMetrics
 from barnabas.producer.partitioner import Partitioner, partition_for_key
@@ -247,6 +248,7 @@ class Producer(SendPath):
                 what = topic if partition is None else f"partition {partition} of {topic}"
                 raise ClientTimeout(
                     f"{what} is not known within max.block.ms = {self._max_block_ms}: {error.message}"
+                    f"{self._metadata.words_about(topic)}"
                 ) from None
             self._metadata.raise_for_topic(topic)
             self._metadata.add_topic(topic, self._now_ms())
@@ -371,13 +373,26 @@ def _has(cluster: Cluster, topic: str, partition: int | None) -> bool:
 
 def _headers(headers: Iterable[tuple[str, bytes | None]] | Mapping[str, bytes | None]) -> bytes:
     pairs = headers.items() if isinstance(headers, Mapping) else headers
-    return encode_headers([(key, None if value is None else bytes(value)) for key, value in pairs])
+    if not isinstance(pairs, Iterable):
+        raise SerializationError(f"headers are a list of (name, bytes), not {pairs!r}")
+    return encode_headers([_header(pair) for pair in pairs])
+
+
+def _header(pair: Any) -> tuple[str, bytes | None]:
+    match pair:
+        case [str(name), None | bytes() | bytearray() | memoryview() as value]:
+            return name, None if value is None else bytes(value)
+    raise SerializationError(f"a header is a name and bytes (or None), not {pair!r}")
 
 
 def _checked_timestamp(timestamp: int) -> int:
-    if timestamp < 0:
+    try:
+        number = operator.index(timestamp)
+    except TypeError:
+        raise TypeError(f"the timestamp must be whole milliseconds since 1970, not {timestamp!r}") from None
+    if not 0 <= number < 1 << 63:
         raise ValueError(f"the timestamp must be milliseconds since 1970, not {timestamp}")
-    return timestamp
+    return number
 
 
 def _abandon(sender: Sender, worker: threading.Thread, client_id: str) -> None:

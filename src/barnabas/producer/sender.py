@@ -93,7 +93,8 @@ class Sender:
             log.exception("an unexpected error in one turn of the producer's I/O thread; going on")
 
     def _has_work(self) -> bool:
-        return self._accumulator.has_undrained() or self._client.in_flight_count() > 0
+        """Records that are not decided yet. A request for metadata that nobody answers keeps nobody."""
+        return self._accumulator.has_incomplete
 
     def _end(self) -> None:
         """What is left will never be sent; connections are closed first, so that no request uses its memory any more."""
