@@ -25,6 +25,7 @@ MODULES = (
     "barnabas.broker.log.cleaner",
     "barnabas.broker.log.flusher",
     "barnabas.broker.log.housekeeping",
+    "barnabas.broker.log.index",
     "barnabas.broker.log.partition_log",
     "barnabas.broker.log.producer_state",
     "barnabas.broker.log.record_validation",

@@ -201,6 +201,7 @@ BARNABAS_WIDE_TARGET static uint32_t barnabas_crc_folding(uint32_t crc, const un
     rest = barnabas_fold_narrow(_mm512_extracti32x4_epi32(last, 2), BARNABAS_POWER(BARNABAS_OVER_128), rest);
     uint64_t state = BARNABAS_CRC64(0, (uint64_t)_mm_cvtsi128_si64(rest));
     state = BARNABAS_CRC64(state, (uint64_t)_mm_cvtsi128_si64(_mm_unpackhi_epi64(rest, rest)));
+    _mm256_zeroupper(); /* else narrow instructions are slow from here on; gcc does not think of it */
     return barnabas_crc_instruction((uint32_t)state, data, length);
 }
 #endif

@@ -64,6 +64,7 @@ _PREFIX_SIZE = cython.declare(cython.Py_ssize_t, PREFIX_SIZE)
 _LONG = cython.declare(cython.Py_ssize_t, 128 * 1024)
 """Looking at so many bytes takes 10 us or more. For less the GIL is kept: who lets go of it may wait for it longer than that."""
 
+_new_tuple = tuple.__new__
 SPAN_FIELDS = 7
 """Numbers that `record_spans` gives per record."""
 
@@ -247,7 +248,7 @@ def check_batch(batch: Buffer, limit: cython.Py_ssize_t) -> BatchHeader | None:
         else:
             with cython.nogil:
                 good = _is_good(data, size, record)
-        return tuple.__new__(BatchHeader, _fields(data)) if good else None
+        return _new_tuple(BatchHeader, _fields(data)) if good else None
     finally:
         PyBuffer_Release(cython.address(view))
 
