@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.datasource import (
     EqualTo,
@@ -34,6 +34,7 @@ partitions = st.tuples(names, st.integers(0, 30))
 offsets = st.dictionaries(partitions, st.integers(0, 1 << 40))
 
 
+@settings(deadline=None)
 @given(offsets)
 def test_offsets_go_to_spark_and_back_in_one_order(found: dict[Partition, int]) -> None:
     written = json.dumps(to_spark(found))
@@ -95,6 +96,7 @@ def test_a_time_without_a_record_is_an_error_or_the_end() -> None:
 # ---------------------------------------------------------------- tasks
 
 
+@settings(deadline=None)
 @given(
     st.dictionaries(partitions, st.tuples(st.integers(0, 1000), st.integers(0, 5000)), max_size=8),
     st.none() | st.integers(1, 40),
@@ -136,6 +138,7 @@ def test_min_partitions_splits_the_large_ones() -> None:
 # ---------------------------------------------------------------- limits
 
 
+@settings(deadline=None)
 @given(st.dictionaries(partitions, st.integers(0, 10_000), min_size=1, max_size=6), st.integers(1, 20_000))
 def test_a_limit_admits_about_so_many_and_starves_nobody(sizes: dict[Partition, int], limit: int) -> None:
     starts = dict.fromkeys(sizes, 7)
