@@ -1,6 +1,6 @@
 """Topics for the tests of Spark: made and filled through our own clients, read back by Spark.
 
-`TopicOf` is one topic of one broker. Runs in the test's thread.
+`SparkTopic` is one topic of one broker. Runs in the test's thread.
 """
 
 from __future__ import annotations
