@@ -98,7 +98,7 @@ def test_a_pattern_reads_topics_whose_whole_name_matches(broker: BrokerProcess, 
     for suffix in ("-a", "-b", "-b-not"):
         make_topic(broker, topic_name + suffix).write([suffix.encode()])
     options = {"kafka.bootstrap.servers": broker.bootstrap, "subscribePattern": f"{topic_name}-[ab]"}
-    assert sorted(values(batch_table(options))) == [b"-a", b"-b"]
+    assert set(values(batch_table(options))) == {b"-a", b"-b"}
     assert places(batch_table({**options, "subscribePattern": f"{topic_name}-none"})) == []
 
 
