@@ -1,4 +1,4 @@
-"""Writes docs/reference from the rows that the code declares: settings, topic configs, metrics, error codes, APIs.
+"""Writes docs/reference from the rows that the code declares: settings, topic configs, metrics, error codes, APIs, options of Spark.
 
 Role: `make reference` writes, `--check` (part of `make check`) fails when a page is not what the rows say.
 """
@@ -19,6 +19,7 @@ from barnabas.config import ConfigDef, ConfigKey, to_text
 from barnabas.consumer.config import CONSUMER_ROWS
 from barnabas.errors import ErrorCode
 from barnabas.producer.config import OBJECT_ROWS, PRODUCER_ROWS
+from barnabas.spark import options as spark_options
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "docs" / "reference"
@@ -151,6 +152,27 @@ def client_config_page() -> str:
     )
 
 
+def spark_options_page() -> str:
+    head = ("option", "value", "default", "of", "what it does")
+    rows = (
+        (
+            f"`{row.name}`" + (" (ours)" if row.ours else ""),
+            row.kind,
+            f"`{row.default}`" if row.default else "",
+            ", ".join(use.value for use in spark_options.Use if use in row.uses),
+            row.text,
+        )
+        for row in spark_options.ROWS
+    )
+    return (
+        "# Options of the Spark connector\n\n"
+        + NOTE.format(source="src/barnabas/spark/options.py")
+        + '\nFor `format("barnabas")`, with the names and meanings of Spark\'s own Kafka connector; names may be written in any case. '
+        "Every other `kafka.*` option is a [setting of the client](client-config.md). An unknown option is an error.\n\n"
+        + markdown_table(head, rows)
+    )
+
+
 CLIENT_SETTINGS = {
     "All clients": COMMON_ROWS,
     "Producer": (*PRODUCER_ROWS, *OBJECT_ROWS),
@@ -165,6 +187,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "metrics.md": metrics_page,
     "errors.md": errors_page,
     "apis.md": apis_page,
+    "spark-options.md": spark_options_page,
 }
 
 

@@ -46,12 +46,14 @@ def test_each_row_has_a_text_and_a_use(row: Option) -> None:
     assert row.text.endswith(".")
     assert row.uses
     assert not row.uses & row.ignored_in
+    assert row.default is None or row.default_value is not None
 
 
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
         ("startingOffset", "earliest", "did you mean startingOffsets?"),
+        ("commitOffsetsToGroup", "true", "comes with consumer groups"),
         ("color", "red", "there is no such option"),
         ("startingOffsets", "yesterday", "must be earliest, latest"),
         ("startingOffsets", '{"orders":{"0":"x"}}', "orders 0"),

@@ -51,13 +51,18 @@ class Option:
     """What a value is, for the reference."""
     parse: Callable[[str], Any]
     """The value of a text; ValueError says what is allowed."""
-    default: Any
+    default: str | None
+    """As a user would write it; None: no value."""
     uses: frozenset[Use]
     text: str
     ours: bool = False
     """Whether Spark's own connector does not have it."""
     ignored_in: frozenset[Use] = frozenset()
     """Where it does nothing, with a warning, as in Spark's own connector; elsewhere it is refused."""
+
+    @property
+    def default_value(self) -> Any:
+        return None if self.default is None else self.parse(self.default)
 
 
 def _text(value: str) -> str:
@@ -172,7 +177,7 @@ ROWS: tuple[Option, ...] = (
         "endingOffsets",
         "`latest` or JSON of offsets",
         parse_ending,
-        AtEnd(-1),
+        "latest",
         _BATCH,
         "Where to end, exclusive. -1 is the latest.",
     ),
@@ -207,7 +212,7 @@ ROWS: tuple[Option, ...] = (
         "maxTriggerDelay",
         "time span",
         duration_ms,
-        duration_ms("15m"),
+        "15m",
         _STREAM,
         "How long minOffsetsPerTrigger may hold a micro-batch back.",
         ignored_in=_BATCH,
@@ -237,11 +242,11 @@ ROWS: tuple[Option, ...] = (
         "failOnDataLoss",
         "boolean",
         _boolean,
-        True,
+        "true",
         _READ,
         "Whether records that are gone before they were read fail the query; false: go on at the earliest, with a warning.",
     ),
-    Option("includeHeaders", "boolean", _boolean, False, _READ, "Whether there is a column headers."),
+    Option("includeHeaders", "boolean", _boolean, "false", _READ, "Whether there is a column headers."),
     Option(
         "groupIdPrefix",
         "text",
@@ -254,7 +259,7 @@ ROWS: tuple[Option, ...] = (
         "kafkaConsumer.pollTimeoutMs",
         "number",
         _whole(1),
-        120_000,
+        "120000",
         _READ,
         "A task fails when no record comes for so long.",
     ),
@@ -262,11 +267,11 @@ ROWS: tuple[Option, ...] = (
         "fetchOffset.numRetries",
         "number",
         _whole(1),
-        3,
+        "3",
         _READ,
         "How often offsets are asked for before the query fails.",
     ),
-    Option("fetchOffset.retryIntervalMs", "number", _whole(0), 1000, _READ, "The wait between these."),
+    Option("fetchOffset.retryIntervalMs", "number", _whole(0), "1000", _READ, "The wait between these."),
     Option(
         "topic",
         "name",
@@ -295,6 +300,10 @@ _FORBIDDEN = {
     "key.serializer": "keys are written as they are; cast or encode the column",
     "value.serializer": "values are written as they are; cast or encode the column",
     "interceptor.classes": "interceptors could change what is read or written",
+}
+_LATER = {
+    "commitoffsetstogroup": "comes with consumer groups, which are not here yet; the query's checkpoint has its offsets",
+    "transactionalidprefix": "comes with transactions, which are not here yet",
 }
 STRATEGIES = ("subscribe", "subscribePattern", "assign")
 
@@ -329,7 +338,7 @@ class Options(Mapping[str, Any]):
 
 def parse_options(given: Mapping[str, str], use: Use) -> Options:
     """The values for one use; ConfigError for what is unknown, refused or wrong."""
-    values: dict[str, Any] = {row.name: row.default for row in ROWS if use in row.uses | row.ignored_in}
+    values: dict[str, Any] = {row.name: row.default_value for row in ROWS if use in row.uses | row.ignored_in}
     client: dict[str, str] = {}
     seen: set[str] = set()
     for name, text in given.items():
@@ -341,7 +350,8 @@ def parse_options(given: Mapping[str, str], use: Use) -> Options:
         if key.startswith(CLIENT_PREFIX):
             client[_client_setting(key, text)] = text
         elif row is None and key not in _NOT_OURS:
-            raise ConfigError(name, text, f"there is no such option of a {use.value}{_nearest(key, use)}")
+            reason = _LATER.get(key) or f"there is no such option of a {use.value}{_nearest(key, use)}"
+            raise ConfigError(name, text, reason)
     if BOOTSTRAP not in seen:
         raise ConfigError(BOOTSTRAP, None, "must be given")
     found = Options(use, values, frozenset(seen), client)
