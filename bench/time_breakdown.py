@@ -61,6 +61,8 @@ def parse(page: str) -> list[ApiTime]:
 
 
 def duration(seconds: float) -> str:
+    if seconds >= 0.1:
+        return f"{seconds * 1e3:.0f} ms"
     return f"{seconds * 1e3:.1f} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.0f} µs"
 
 
@@ -80,8 +82,9 @@ def bar(api: ApiTime) -> Text:
 def table_of(apis: list[ApiTime], width: int = WIDE) -> Table:
     """Parts that no request spent any time in have no column; a narrow terminal gets no bars."""
     shown = [index for index in range(len(PARTS)) if any(api.means[index] for api in apis)]
-    table = Table(title="Where the request time went, mean per request", title_justify="left", box=box.SIMPLE_HEAD)
-    table.add_column("API")
+    title = "Where the request time went, mean per request"
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=width < WIDE)
+    table.add_column("API", no_wrap=True)
     for name in ("requests", "total"):
         table.add_column(name, justify="right")
     for index in shown:

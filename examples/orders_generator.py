@@ -43,25 +43,29 @@ class OrderGenerator:
         """Pieces sold of each product: what the other end must come to as well."""
         self.error: BaseException | None = None
         self._rate = rate
-        settings = {"bootstrap.servers": servers, "compression.type": "lz4", "linger.ms": 20, "batch.size": 131_072}
-        self._producer = Producer(settings)
+        self._settings = {
+            "bootstrap.servers": servers,
+            "compression.type": "lz4",
+            "linger.ms": 20,
+            "batch.size": 131_072,
+        }
 
     def run(self, stop: threading.Event) -> None:
         """Until `stop` is set, then waits until everything is written; what went wrong is in `error`."""
         try:
-            with self._producer:
+            with Producer(self._settings) as producer:
                 began = time.monotonic()
                 while self.error is None and not stop.wait(TICK_SECONDS):
                     due = int((time.monotonic() - began) * self._rate) - self.sent
-                    self._send(min(due, self._rate))
+                    self._send(producer, min(due, self._rate))
         except Exception as error:
             self.error = error
 
-    def _send(self, count: int) -> None:
+    def _send(self, producer: Producer, count: int) -> None:
         customers = random.choices(CUSTOMERS, cum_weights=WEIGHTS, k=count)
         for customer, product in zip(customers, random.choices(PRODUCTS, k=count), strict=True):
             order = self._order(customer, product)
-            self._producer.send(TOPIC, json.dumps(order).encode(), key=customer.encode(), on_delivery=self._told)
+            producer.send(TOPIC, json.dumps(order).encode(), key=customer.encode(), on_delivery=self._told)
 
     def _order(self, customer: str, product: str) -> dict[str, object]:
         late = lateness()

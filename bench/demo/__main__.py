@@ -110,6 +110,7 @@ class Demo:
         self._generator = OrderGenerator(broker.bootstrap, options.rate)
         self._logs: list[BatchLog] = []
         self._began = 0.0
+        self._draining = False
 
     def run(self, stop: Stop) -> bool:
         """True when everything was proved."""
@@ -132,8 +133,10 @@ class Demo:
         on a busy machine."""
         servers, folder = self._broker.bootstrap, str(self._options.folder)
         orders = orders_pipeline.priced(self._spark, orders_pipeline.read_orders(self._spark, servers))
-        self._await_first_batch(orders_pipeline.keep_orders(orders, folder), stop)
-        self._await_first_batch(orders_pipeline.publish_revenue(orders, servers, folder), stop)
+        with self._display.console.status("starting the first query"):
+            self._await_first_batch(orders_pipeline.keep_orders(orders, folder), stop)
+        with self._display.console.status("starting the second query"):
+            self._await_first_batch(orders_pipeline.publish_revenue(orders, servers, folder), stop)
 
     def _await_first_batch(self, query: StreamingQuery, stop: Stop) -> None:
         log = BatchLog(query)
@@ -152,6 +155,7 @@ class Demo:
 
     def _drain(self, results: Results) -> None:
         """Until the queries have read everything and no window is left to close: then `stop` cannot come in the middle of a batch."""
+        self._draining = True
         waiting = threading.Thread(target=self._await_queries, name="drain", daemon=True)
         waiting.start()
         deadline = time.monotonic() + DRAIN_SECONDS
@@ -175,13 +179,14 @@ class Demo:
             ended = over()
             for log in self._logs:
                 log.update()
-            self._display.show(self._figures(results))
+            self._display.show(self._figures(results), last=ended and self._draining)
 
     def _figures(self, results: Results) -> Figures:
         generator = self._generator
         return Figures(
             elapsed=time.monotonic() - self._began,
             seconds=self._options.seconds,
+            draining=self._draining,
             written=generator.written,
             late=generator.late,
             queries=tuple(self._logs),
@@ -195,9 +200,10 @@ class Demo:
         run = Run(self._spark, self._broker.bootstrap, self._options.folder, self._generator, lake, revenue)
         console.print("\n[bold]Proof[/]")
         proved = True
-        for claim in prove(run):
-            console.print("[green]✓[/]" if claim.holds else "[red]✗[/]", claim.text)
-            proved = proved and claim.holds
+        with console.status("checking"):
+            for claim in prove(run):
+                console.print("[green]✓[/]" if claim.holds else "[red]✗[/]", claim.text, soft_wrap=True)
+                proved = proved and claim.holds
         return proved
 
 
@@ -213,10 +219,14 @@ def show(options: Options, console: Console) -> bool:
         console.print(
             f"broker at {broker.bootstrap}, answering after {broker.started_in:.2f} s; Spark is starting", style="dim"
         )
-        with spark_session(options.folder) as spark, stopped_by_signals() as stop:
+        with contextlib.ExitStack() as stack:
+            with console.status("starting Spark"):
+                spark = stack.enter_context(spark_session(options.folder))
+            stop = stack.enter_context(stopped_by_signals())
             proved = Demo(options, broker, spark, Display(console)).run(stop)
         if not console.is_terminal:
             console.print(table_of(parse(fetch_page(broker.metrics_url)), console.width))
+        console.print("[dim]The waiting of FetchConsumer is the long poll of readers that have caught up.[/]")
         code = broker.stop()
         if code:
             raise DemoFailed(f"the broker ended with exit code {code}:\n{broker.log_tail()}")
@@ -264,7 +274,7 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         console.print("stopped, nothing was proved")
         return 130
-    except (DemoFailed, QueryFailed, NoJava, BrokerFailed, BarnabasError, PySparkException) as error:
+    except (DemoFailed, QueryFailed, NoJava, BrokerFailed, BarnabasError, PySparkException, OSError) as error:
         console.print(f"[red]the demo failed:[/] {escape(str(error))}")
         if isinstance(error, (QueryFailed, PySparkException)):
             console.print(f"{options.folder / 'spark.log'} has more; barnabas doctor spark looks for the usual causes")

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from rich import box
 from rich.console import Console, Group, RenderableType
@@ -24,6 +25,8 @@ from bench.time_breakdown import ApiTime, table_of
 RATE_SECONDS = 5.0
 SECONDS_PER_LINE = 5.0
 APIS_SHOWN = 5
+TALL = 32
+SIDE_BY_SIDE = 124
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +36,12 @@ class Figures:
     elapsed: float
     seconds: float
     """How long the run will be; 0: until Ctrl-C."""
+    draining: bool
+    """No more orders are sent, and the queries read what is left."""
     written: int
     late: int
     queries: tuple[BatchLog, ...]
-    latest: tuple[Mapping[str, object], ...]
+    latest: tuple[Mapping[str, Any], ...]
     """The totals of the window that was closed last."""
     apis: tuple[ApiTime, ...]
 
@@ -77,10 +82,11 @@ class Display:
             yield
         self._live = None
 
-    def show(self, figures: Figures) -> None:
+    def show(self, figures: Figures, last: bool = False) -> None:
+        """Draw now at a terminal; elsewhere a line when it is time for one, and for the last figures."""
         if self._live is not None:
             self._live.update(self._picture(figures), refresh=True)
-        elif figures.elapsed >= self._next_line:
+        elif figures.elapsed >= self._next_line or last:
             self._next_line = figures.elapsed + SECONDS_PER_LINE
             self.console.print(self._line(figures), soft_wrap=True)
 
@@ -90,26 +96,29 @@ class Display:
     # ---------------------------------------------------------------- at a terminal
 
     def _picture(self, figures: Figures) -> RenderableType:
-        length = f"of {clock(figures.seconds)}" if figures.seconds else "until Ctrl-C"
-        parts: list[RenderableType] = [
-            Text.assemble((f"{clock(figures.elapsed)} ", "bold"), (length, "dim")),
-            self._flow(figures),
-            latest_window(figures.latest),
-        ]
+        flow, totals = self._flow(figures), latest_window(figures.latest)
+        parts: list[RenderableType] = [headline(figures), ""]
+        if self.console.width >= SIDE_BY_SIDE:
+            beside = Table.grid(padding=(0, 3))
+            beside.add_row(flow, totals)
+            parts.append(beside)
+        else:
+            parts += [flow, totals] if self.console.height >= TALL else [flow]
         if figures.apis:
             parts.append(table_of(list(figures.apis[:APIS_SHOWN]), self.console.width))
         return Group(*parts)
 
     def _flow(self, figures: Figures) -> Table:
-        table = Table(box=box.SIMPLE_HEAD)
-        table.add_column("")
-        for name in ("rows", "rows/s", "lag", "batch", "batch time"):
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        table.add_column("", no_wrap=True)
+        for name in ("records", "per second", "lag", "batches", "last one"):
             table.add_column(name, justify="right")
-        rate = self._rate("orders", figures, figures.written)
-        table.add_row("orders sent", number(figures.written), rate, f"{number(figures.late)} late", "", "")
+        table.add_row(
+            "generator", number(figures.written), self._rate("generator", figures, figures.written), "", "", ""
+        )
         for log in figures.queries:
             last = log.last
-            cells = (str(last.number), f"{last.seconds:.1f} s") if last else ("", "starting")
+            cells = (number(last.number + 1), f"{last.seconds:.1f} s") if last else ("", "")
             lag = number(max(figures.written - log.rows, 0))
             table.add_row(f"query {log.name}", number(log.rows), self._rate(log.name, figures, log.rows), lag, *cells)
         return table
@@ -117,9 +126,8 @@ class Display:
     # ---------------------------------------------------------------- everywhere else
 
     def _line(self, figures: Figures) -> str:
-        parts = [
-            f"{clock(figures.elapsed):>5}  sent {number(figures.written)} ({self._rate('orders', figures, figures.written)}/s)"
-        ]
+        rate = self._rate("generator", figures, figures.written)
+        parts = [f"{clock(figures.elapsed):>5}  sent {number(figures.written)} ({rate}/s)"]
         for log in figures.queries:
             rate, lag = self._rate(log.name, figures, log.rows), number(max(figures.written - log.rows, 0))
             batch = f", batch {log.last.number} took {log.last.seconds:.1f} s" if log.last else ", starting"
@@ -127,13 +135,21 @@ class Display:
         return "; ".join(parts)
 
 
-def latest_window(totals: tuple[Mapping[str, object], ...]) -> RenderableType:
-    """The last window that the pipeline closed, as it came out of the topic."""
+def headline(figures: Figures) -> Text:
+    if figures.draining:
+        state = "no more orders; the queries read what is left"
+    else:
+        state = f"of {clock(figures.seconds)}" if figures.seconds else "until Ctrl-C"
+    sent = f"{number(figures.written)} orders sent, {number(figures.late)} of them late"
+    return Text.assemble((clock(figures.elapsed), "bold"), f" {state}; {sent}")
+
+
+def latest_window(totals: tuple[Mapping[str, Any], ...]) -> RenderableType:
+    """The window of now that the pipeline closed last, as it came out of the topic."""
     if not totals:
-        return Text("no window is closed yet\n", style="dim")
-    window = f"{str(totals[0]['start'])[11:19]} to {str(totals[0]['end'])[11:19]}"
-    table = Table(title=f"Topic revenue, the window from {window}", title_justify="left", box=box.SIMPLE_HEAD)
-    table.add_column("category")
+        return Text("\nno window is closed yet", style="dim")
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column(f"{totals[0]['start'][11:19]} – {totals[0]['end'][11:19]}")
     for name in ("orders", "pieces", "revenue"):
         table.add_column(name, justify="right")
     for total in sorted(totals, key=lambda each: str(each["category"])):

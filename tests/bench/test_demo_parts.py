@@ -103,7 +103,7 @@ def figures(elapsed: float) -> Figures:
     }
     latest = ({**total, "revenue": Decimal("1234.50")},)
     apis = (ApiTime("Produce", 1000, (0.0, 0.001, 0.0, 0.0, 0.0, 0.0)),)
-    return Figures(elapsed, 60, 60_000, 600, (log,), latest, apis)
+    return Figures(elapsed, 60, False, 60_000, 600, (log,), latest, apis)
 
 
 def test_a_terminal_shows_rows_lag_batches_totals_and_request_times() -> None:
