@@ -21,14 +21,14 @@ from pathlib import Path
 
 import click
 from rich.console import Console
-from rich.table import Table
 
 from bench import neighbours
 from bench.brokers import KAFKA, OURS, BrokerFailed, Kind, our_command
 from bench.generators import GeneratorFailed, build
 from bench.peers.jars import PeerUnavailable, ensure_jars
 from bench.peers.tools import ToolFailed
-from bench.rows import Bound, Row, Side, Verdict, judge, select_groups, selected_rows
+from bench.rows import Row, Side, Verdict, judge, select_groups, selected_rows
+from bench.table import conclude, number, table_of
 from bench.workloads import WORKLOADS, Session, WorkFailed
 
 FAILURES = (BrokerFailed, GeneratorFailed, ToolFailed, WorkFailed)
@@ -118,41 +118,6 @@ class Harness:
         return found
 
 
-def number(value: float | None, unit: str) -> str:
-    if value is None:
-        return "-"
-    if unit in ("s", "×"):
-        return f"{value:.2f}"
-    return f"{value:,.0f}".replace(",", " ")
-
-
-def table_of(verdicts: list[Verdict], kinds: dict[Side, Kind]) -> Table:
-    table = Table(title="Side by side, medians of all rounds", title_justify="left")
-    table.add_column("work")
-    for name in (
-        "unit",
-        kinds[Side.OURS].name,
-        kinds[Side.KAFKA].name if Side.KAFKA in kinds else "-",
-        "ratio",
-        "bound",
-        "",
-    ):
-        table.add_column(name, justify="right")
-    for verdict in verdicts:
-        row = verdict.row
-        limit = f"{row.limit:g} {row.unit}" if row.bound is Bound.OURS_AT_MOST else f"{row.limit:g}"
-        table.add_row(
-            f"{row.work} [dim]({row.name})[/]",
-            row.unit,
-            number(verdict.ours, row.unit),
-            number(verdict.kafka, row.unit),
-            "-" if verdict.ratio is None else f"{verdict.ratio:.2f}",
-            f"{row.bound.value} {limit}",
-            "[green]met[/]" if verdict.met else "[red]MISSED[/]",
-        )
-    return table
-
-
 def as_json(harness: Harness, verdicts: list[Verdict]) -> str:
     raw: dict[str, dict[str, list[float]]] = defaultdict(dict)
     for row in harness.rows:
@@ -162,7 +127,7 @@ def as_json(harness: Harness, verdicts: list[Verdict]) -> str:
         {
             "name": v.row.name,
             "ours": v.ours,
-            "kafka": v.kafka,
+            "kafka": v.peer,
             "ratio": v.ratio,
             "bound": v.row.bound.value,
             "limit": v.row.limit,
@@ -272,19 +237,14 @@ def caveats(harness: Harness) -> list[str]:
 
 def report(harness: Harness, json_file: Path | None) -> int:
     verdicts = harness.verdicts()
-    harness.console.print(table_of(verdicts, harness.kinds))
+    other = harness.kinds[Side.KAFKA].name if Side.KAFKA in harness.kinds else "-"
+    sides = (harness.kinds[Side.OURS].name, other)
+    harness.console.print(table_of("Side by side, medians of all rounds", sides, verdicts))
     if json_file is not None:
         json_file.write_text(as_json(harness, verdicts) + "\n")
     for caveat in caveats(harness):
         harness.console.print(f"[yellow]{caveat}[/]")
-    for what, why in harness.failures.items():
-        harness.console.print(f"[red]failed: {what}:[/] {why.splitlines()[0]}")
-    if not verdicts:
-        return 2
-    missed = [verdict.row.name for verdict in verdicts if not verdict.met]
-    if missed:
-        harness.console.print(f"[red]bounds missed:[/] {', '.join(missed)}")
-    return 1 if missed or harness.failures else 0
+    return conclude(harness.console, verdicts, harness.failures)
 
 
 if __name__ == "__main__":

@@ -1,33 +1,38 @@
 """One piece of a client's work, in a process of its own: `python -m bench.client_works WORK BOOTSTRAP TOPIC COUNT` prints one
 figure.
 
-Role: the same work for our producer and for its peers, so that `bench.clients` can set them side by side. Rates are records per
-second from the first `send` to the last acknowledgement, latencies the 99th percentile in milliseconds, memory in megabytes. Main
-thread, and what the clients start themselves.
+Role: the same work for our clients and for their peers, so that `bench.clients` can set them side by side; reading is in
+`client_reads.py`. Rates are records per second from the first `send` to the last acknowledgement, latencies the 99th percentile in
+milliseconds, memory in megabytes. Main thread, and what the clients start themselves.
 """
 
 from __future__ import annotations
 
 import sys
-import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from bench.client_reads import confluent_consume, kafka_python_poll, ours_poll, ours_poll_arrow
+
 VALUE = b"x" * 100
 SAME = {"acks": "all", "enable.idempotence": True, "linger.ms": 5, "batch.size": 1_000_000}
-"""What librdkafka does by itself; ours is given the same."""
+"""What librdkafka does by itself; ours is given the same, so that both send the same batches."""
+DEFAULTS = {"acks": "all", "enable.idempotence": True}
+"""As each client is when nobody says anything else."""
 ARROW_ROWS = 100_000
 RATE = 10_000
 MEMORY_VALUE = b"x" * 1000
 
 
-def confluent(bootstrap: str, topic: str, count: int, callbacks: bool) -> float:
+def confluent(
+    bootstrap: str, topic: str, count: int, callbacks: bool = False, settings: Mapping[str, Any] = SAME
+) -> float:
     import confluent_kafka
 
     producer = confluent_kafka.Producer(
-        {"bootstrap.servers": bootstrap, "queue.buffering.max.messages": 1_000_000, **SAME}
+        {"bootstrap.servers": bootstrap, "queue.buffering.max.messages": 1_000_000, **settings}
     )
     told: list[object] = []
     options: dict[str, Any] = {"on_delivery": lambda error, message: told.append(error)} if callbacks else {}
@@ -71,11 +76,11 @@ def kafka_python(bootstrap: str, topic: str, count: int, callbacks: bool) -> flo
     return count / seconds
 
 
-def ours(bootstrap: str, topic: str, count: int, callbacks: bool) -> float:
+def ours(bootstrap: str, topic: str, count: int, callbacks: bool = False, settings: Mapping[str, Any] = SAME) -> float:
     from barnabas.producer import Producer
 
     told: list[object] = []
-    with Producer({"bootstrap.servers": bootstrap, **SAME}) as producer:
+    with Producer({"bootstrap.servers": bootstrap, **settings}) as producer:
         start = time.perf_counter()
         if callbacks:
             for _ in range(count):
@@ -105,15 +110,21 @@ def ours_arrow(bootstrap: str, topic: str, count: int) -> float:
     return count / seconds
 
 
-def paced(send: Callable[[float], None], count: int) -> None:
-    """`RATE` records per second, each at its time."""
+def paced(send: Callable[[float], None], wait: Callable[[float], object], count: int) -> None:
+    """`RATE` records per second, each at its time, with what the client does best between two: `wait` for so many seconds.
+
+    A record's time begins when it is due, so that a client that cannot keep up does not look faster for it.
+    """
     start = time.perf_counter()
-    for number in range(count):
+    number = 0
+    while number < count:
         due = start + number / RATE
-        while (now := time.perf_counter()) < due:
-            if due - now > 0.0002:
-                time.sleep(due - now - 0.0001)
-        send(now)
+        left = due - time.perf_counter()
+        if left > 0:
+            wait(left)
+        else:
+            send(due)
+            number += 1
 
 
 def p99(latencies: list[float], count: int) -> float:
@@ -123,29 +134,23 @@ def p99(latencies: list[float], count: int) -> float:
 
 
 def confluent_latency(bootstrap: str, topic: str, count: int) -> float:
+    """As its documentation has it: `poll` after each record and while there is nothing to send, on the thread that sends. A second
+    thread that polls would need the GIL for each callback and get it late from one that is busy."""
     import confluent_kafka
 
-    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, **SAME, "linger.ms": 0})
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": bootstrap, **SAME, "linger.ms": 0, "socket.nagle.disable": True}
+    )
     latencies: list[float] = []
-    over = threading.Event()
-
-    def serve() -> None:
-        while not over.is_set():
-            producer.poll(0.1)
-
-    server = threading.Thread(target=serve)
-    server.start()
     producer.produce(topic, VALUE)
     producer.flush()
-    paced(
-        lambda sent: producer.produce(
-            topic, VALUE, on_delivery=lambda e, m: latencies.append(time.perf_counter() - sent)
-        ),
-        count,
-    )
+
+    def send(due: float) -> None:
+        producer.produce(topic, VALUE, on_delivery=lambda e, m: latencies.append(time.perf_counter() - due))
+        producer.poll(0)
+
+    paced(send, producer.poll, count)
     producer.flush()
-    over.set()
-    server.join()
     return p99(latencies, count)
 
 
@@ -156,10 +161,10 @@ def ours_latency(bootstrap: str, topic: str, count: int) -> float:
     with Producer({"bootstrap.servers": bootstrap, **SAME, "linger.ms": 0}) as producer:
         producer.send(topic, VALUE).result(30)
 
-        def send(sent: float) -> None:
-            producer.send(topic, VALUE, on_delivery=lambda e, m: latencies.append(time.perf_counter() - sent))
+        def send(due: float) -> None:
+            producer.send(topic, VALUE, on_delivery=lambda e, m: latencies.append(time.perf_counter() - due))
 
-        paced(send, count)
+        paced(send, time.sleep, count)
     return p99(latencies, count)
 
 
@@ -182,16 +187,22 @@ def ours_memory(bootstrap: str, topic: str, count: int) -> float:
 
 
 WORKS: dict[str, Callable[[str, str, int], float]] = {
-    "confluent": partial(confluent, callbacks=False),
+    "confluent": confluent,
     "confluent-callbacks": partial(confluent, callbacks=True),
+    "confluent-defaults": partial(confluent, settings=DEFAULTS),
     "confluent-latency": confluent_latency,
+    "confluent-read": confluent_consume,
     "kafka-python": partial(kafka_python, callbacks=False),
     "kafka-python-callbacks": partial(kafka_python, callbacks=True),
-    "ours": partial(ours, callbacks=False),
-    "ours-callbacks": partial(ours, callbacks=True),
+    "kafka-python-read": kafka_python_poll,
+    "ours": ours,
     "ours-arrow": ours_arrow,
+    "ours-callbacks": partial(ours, callbacks=True),
+    "ours-defaults": partial(ours, settings=DEFAULTS),
     "ours-latency": ours_latency,
     "ours-memory": ours_memory,
+    "ours-poll": ours_poll,
+    "ours-poll-arrow": ours_poll_arrow,
 }
 
 if __name__ == "__main__":

@@ -1,156 +1,179 @@
-"""`make bench-clients`: our producer beside confluent-kafka and kafka-python, in one run, against one broker and with the same
-data. Prints a row per piece of work with both figures, their ratio (median over the rounds) and the bound; ends with status 1 when
-a bound is missed.
+"""`make bench-clients`: our clients beside confluent-kafka and kafka-python, in one run, against one broker and with the same data.
+Prints a row per piece of work with both figures, their ratio (median over interleaved rounds) and the bound; ends with status 1 when a
+bound is missed, 2 when nothing could be measured.
 
-Role: rows, rounds and report; the work itself is in `client_works.py`, each piece in a process of its own. Main thread.
+Role: rounds and report; the rows are in `client_rows.py`, the work itself in `client_works.py`, each piece in a process of its own.
+Main thread.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import uuid
-from dataclasses import dataclass
-from statistics import median
+from collections import defaultdict
+from dataclasses import dataclass, field
 
 import click
 from rich.console import Console
-from rich.table import Table
 
 from bench import neighbours
-from bench.brokers import KAFKA, OURS, BrokerProcess
-from bench.workloads import create_topic, record_count
+from bench.brokers import KAFKA, OURS, BrokerFailed, BrokerProcess, Kind
+from bench.client_rows import GROUPS, ClientRow, Group, chosen, works_of
+from bench.rows import Verdict, judge
+from bench.table import conclude, number, table_of
+from bench.workloads import WorkFailed, create_topic, record_count
 
 WORK_SECONDS = 300
+FULL_ROUNDS = 3
+WARM_UP_RECORDS = 500_000
+FILLS_TOPICS = "ours-arrow"
 
 
-@dataclass(frozen=True, slots=True)
-class ClientRow:
-    """`limit` is the least ratio of ours to the peer (of the peer to ours when `less` is better), or, without a peer, the most that ours
-    may be."""
+@dataclass(slots=True)
+class Harness:
+    """Runs the rounds. One thread; owns the console and the figures, by group, work and round."""
 
-    name: str
-    work: str
-    ours: str
-    peer: str
-    count: int
-    limit: float
-    unit: str = "records/s"
-    pure: bool = False
-    less: bool = False
+    console: Console
+    kind: Kind
+    rows: tuple[ClientRow, ...]
+    rounds: int
+    scale: float
+    figures: dict[tuple[str, str], dict[int, float]] = field(default_factory=lambda: defaultdict(dict))
+    failures: dict[str, str] = field(default_factory=dict)
+    disturbed: int = 0
 
+    def run(self) -> None:
+        for turn in range(self.rounds):
+            for group in GROUPS:
+                works = works_of(group, self.rows)
+                if works:
+                    self.run_group(group, works if turn % 2 == 0 else works[::-1], turn)
 
-ROWS = (
-    ClientRow(
-        "callbacks",
-        "send() with a callback each, to confluent-kafka",
-        "ours-callbacks",
-        "confluent-callbacks",
-        1_000_000,
-        1.0,
-    ),
-    ClientRow("plain", "send() without looking at results, to confluent-kafka", "ours", "confluent", 1_000_000, 1.0),
-    ClientRow("arrow", "send_arrow, to confluent-kafka without callbacks", "ours-arrow", "confluent", 2_000_000, 3.0),
-    ClientRow(
-        "pure-callbacks",
-        "callbacks, plain Python, to kafka-python",
-        "ours-callbacks",
-        "kafka-python-callbacks",
-        100_000,
-        1.0,
-        pure=True,
-    ),
-    ClientRow(
-        "pure-plain", "no results, plain Python, to kafka-python", "ours", "kafka-python", 100_000, 1.0, pure=True
-    ),
-    ClientRow(
-        "pure-arrow", "send_arrow, plain Python, to kafka-python", "ours-arrow", "kafka-python", 100_000, 1.0, pure=True
-    ),
-    ClientRow(
-        "latency",
-        "p99 at 10 000 records/s, linger 0 (peer / ours)",
-        "ours-latency",
-        "confluent-latency",
-        50_000,
-        1.0,
-        "ms",
-        less=True,
-    ),
-    ClientRow(
-        "memory", "memory beyond buffer.memory under back-pressure", "ours-memory", "", 500_000, 50.0, "MB", less=True
-    ),
-)
+    def run_group(self, group: Group, works: list[str], turn: int) -> None:
+        label = f"round {turn + 1}/{self.rounds}  {group.name}"
+        before = neighbours.read()
+        try:
+            with BrokerProcess(self.kind, {}) as broker, self.console.status(label) as status:
+                run_work(broker, FILLS_TOPICS, int(WARM_UP_RECORDS * min(self.scale, 1.0)), new_topic(broker))
+                session = Session(broker, group, max(int(group.count * self.scale), 1000))
+                for work in works:
+                    status.update(f"{label}  {work}")
+                    self.figures[group.name, work][turn] = figure = session.measure(work)
+                    self.console.print(
+                        f"[dim]{label}[/]  {work:<24} {number(figure, 'ms' if figure < 100 else ''):>12}"
+                    )
+        except (BrokerFailed, WorkFailed) as error:
+            self.failures[label] = str(error)
+            self.console.print(f"[red]{label} failed:[/] {error}")
+        if neighbours.share_since(before) > neighbours.CALM_SHARE:
+            self.disturbed += 1
+
+    def verdicts(self) -> list[Verdict]:
+        """Of each row, the rounds in which both sides have a figure."""
+        found = []
+        for row in self.rows:
+            ours = self.figures[row.row.group, row.ours]
+            peer = self.figures[row.row.group, row.peer] if row.peer else {}
+            turns = sorted(ours.keys() & peer.keys() if row.peer else ours.keys())
+            if turns:
+                found.append(judge(row.row, [ours[turn] for turn in turns], [peer[turn] for turn in turns if peer]))
+        return found
 
 
-def measure(broker: BrokerProcess, work: str, count: int, pure: bool) -> float:
-    """One figure; it counts only when every record is there."""
-    topic = create_topic(broker.bootstrap, f"bench-{uuid.uuid4().hex[:10]}", 1)
+class Session:
+    """The works of one group in one round, on one broker. What is read is written once, before the first that reads it."""
+
+    def __init__(self, broker: BrokerProcess, group: Group, count: int) -> None:
+        self._broker = broker
+        self._group = group
+        self._count = count
+        self._filled = ""
+
+    def measure(self, work: str) -> float:
+        """One figure; it counts only when every record is there."""
+        if self._group.reads:
+            return run_work(self._broker, work, self._count, self._full_topic(), self._group.pure)
+        topic = new_topic(self._broker)
+        figure = run_work(self._broker, work, self._count, topic, self._group.pure)
+        expect_records(self._broker, work, topic, self._count + (1 if work.endswith("latency") else 0))
+        return figure
+
+    def _full_topic(self) -> str:
+        if not self._filled:
+            self._filled = new_topic(self._broker)
+            run_work(self._broker, FILLS_TOPICS, self._count, self._filled)
+            expect_records(self._broker, FILLS_TOPICS, self._filled, self._count)
+        return self._filled
+
+
+def new_topic(broker: BrokerProcess) -> str:
+    return create_topic(broker.bootstrap, f"bench-{uuid.uuid4().hex[:10]}", 1)
+
+
+def run_work(broker: BrokerProcess, work: str, count: int, topic: str, pure: bool = False) -> float:
     command = [sys.executable, "-m", "bench.client_works", work, broker.bootstrap, topic, str(count)]
     env = {**os.environ, "BARNABAS_NATIVE": "0" if pure else "1"}
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=WORK_SECONDS, check=False)
+    try:
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=WORK_SECONDS, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise WorkFailed(f"{work}: not done within {WORK_SECONDS} s") from error
     if done.returncode:
-        raise click.ClickException(f"{work}: {done.stderr.strip()[-2000:]}")
-    found = record_count(broker.bootstrap, topic, 1)
-    wanted = count + (1 if work.endswith("latency") else 0)
-    if found != wanted:
-        raise click.ClickException(f"{work}: {found} of {wanted} records are in the topic")
+        raise WorkFailed(f"{work}: {done.stderr.strip()[-2000:]}")
     return float(done.stdout)
 
 
-def met(row: ClientRow, figure: float, ratio: float | None) -> bool:
-    return figure <= row.limit if ratio is None else ratio >= row.limit
+def expect_records(broker: BrokerProcess, work: str, topic: str, wanted: int) -> None:
+    found = record_count(broker.bootstrap, topic, 1)
+    if found != wanted:
+        raise WorkFailed(f"{work}: {found} of {wanted} records are in the topic")
 
 
-def judged(row: ClientRow, pairs: list[tuple[float, float | None]]) -> tuple[float, float | None, float | None]:
-    """The medians of both sides, and the median of the rounds' ratios."""
-    peers = [peer for _, peer in pairs if peer is not None]
-    ratios = [(peer / mine if row.less else mine / peer) for mine, peer in pairs if peer is not None]
-    return median(mine for mine, _ in pairs), median(peers) if peers else None, median(ratios) if ratios else None
+def caveats(harness: Harness) -> list[str]:
+    """Why this run is less than the full comparison, if it is."""
+    from barnabas.native import is_kernel_native, is_native
+
+    found = []
+    if harness.rounds < FULL_ROUNDS or harness.scale < 1:
+        found.append(
+            f"a quick look: {harness.rounds} rounds at {harness.scale:g} of the work; the full run has {FULL_ROUNDS}"
+        )
+    if not (is_native() and is_kernel_native()):
+        found.append("request path or record kernel run as plain Python, not compiled; `make native`")
+    if harness.disturbed:
+        found.append(f"{harness.disturbed} groups were measured beside other work on this machine")
+    return found
 
 
-def report(console: Console, figures: dict[ClientRow, list[tuple[float, float | None]]]) -> bool:
-    """Print the table; whether every bound is met."""
-    table = Table("work", "unit", "ours", "peer", "ratio", "bound", "")
-    verdicts = []
-    for row, pairs in figures.items():
-        mine, peer, ratio = judged(row, pairs)
-        verdicts.append(met(row, mine, ratio))
-        bound = f"≤ {row.limit:g} {row.unit}" if ratio is None else f"≥ {row.limit:g}"
-        shown = [
-            "-" if value is None else f"{value:,.2f}" if value < 100 else f"{value:,.0f}"
-            for value in (mine, peer, ratio)
-        ]
-        table.add_row(row.work, row.unit, *shown, bound, "met" if verdicts[-1] else "[red]missed[/red]")
-    console.print(table)
-    return all(verdicts)
-
-
-@click.command()
-@click.option("--rounds", default=3, show_default=True, help="How often each pair is measured.")
-@click.option("--only", multiple=True, type=click.Choice([row.name for row in ROWS]), help="Only these rows.")
+@click.command(help=__doc__.split("\n\n", 1)[0] if __doc__ else "")
+@click.option("--rounds", default=FULL_ROUNDS, show_default=True, help="interleaved rounds")
+@click.option("--only", multiple=True, metavar="NAME", help="a row or a group of rows; may be given more than once")
 @click.option("--broker", "kind", type=click.Choice(["ours", "kafka"]), default="ours", show_default=True)
-@click.option("--scale", default=1.0, show_default=True, help="A share of the records of each row.")
+@click.option("--scale", default=1.0, show_default=True, help="share of the full work, for a quick look")
 def main(rounds: int, only: tuple[str, ...], kind: str, scale: float) -> None:
-    """Our producer beside its peers."""
-    console = Console(width=None if sys.stdout.isatty() else 140)
-    rows = [row for row in ROWS if not only or row.name in only]
-    figures: dict[ClientRow, list[tuple[float, float | None]]] = {row: [] for row in rows}
-    before = neighbours.read()
-    for turn in range(rounds):
-        for row in rows:
-            count = max(int(row.count * scale), 1000)
-            with (
-                BrokerProcess(KAFKA if kind == "kafka" else OURS, {}) as broker,
-                console.status(f"{turn + 1}/{rounds} {row.name}"),
-            ):
-                measure(broker, row.ours, count // 20, row.pure)  # the broker warms up, the same for both
-                sides = (row.ours, row.peer) if turn % 2 == 0 else (row.peer, row.ours)
-                values = {side: measure(broker, side, count, row.pure) for side in sides if side}
-            figures[row].append((values[row.ours], values.get(row.peer)))
-    share = neighbours.share_since(before)
-    console.print(f"broker: {kind}; other processes took {share:.0%} of the machine")
-    sys.exit(0 if report(console, figures) else 1)
+    """Parse the options, run, report."""
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 140)
+    signal.signal(
+        signal.SIGTERM, lambda code, frame: sys.exit(128 + code)
+    )  # so that the blocks below stop their brokers
+    try:
+        harness = Harness(console, KAFKA if kind == "kafka" else OURS, chosen(only), rounds, scale)
+    except KeyError as reason:
+        console.print(f"[red]{reason.args[0]}[/]")
+        sys.exit(2)
+    try:
+        harness.run()
+    except KeyboardInterrupt:
+        console.print("stopped; what was measured so far:")
+        harness.failures["all"] = "stopped by the user"
+    verdicts = harness.verdicts()
+    title = f"Clients side by side on {harness.kind.name}'s broker, medians of all rounds"
+    console.print(table_of(title, ("ours", "peer"), verdicts))
+    for caveat in caveats(harness):
+        console.print(f"[yellow]{caveat}[/]")
+    sys.exit(conclude(console, verdicts, harness.failures))
 
 
 if __name__ == "__main__":

@@ -18,15 +18,15 @@ from pathlib import Path
 
 import click
 from rich.console import Console
-from rich.table import Table
 
 from barnabas.native import is_kernel_native, is_native
 from bench import neighbours
-from bench.broker import FAILURES, number, raise_descriptor_limit
+from bench.broker import FAILURES, raise_descriptor_limit
 from bench.generators import GeneratorFailed, build
 from bench.log_rows import GROUPS, chosen
 from bench.log_workloads import WORKLOADS, LogSession
-from bench.rows import Bound, Row, Verdict, judge
+from bench.rows import Row, Verdict, judge
+from bench.table import conclude, number, table_of
 
 FULL_ROUNDS = 3
 
@@ -93,32 +93,12 @@ class Harness:
         return found
 
 
-def table_of(verdicts: list[Verdict]) -> Table:
-    table = Table(title="The log beside the bare work, medians of all rounds", title_justify="left")
-    table.add_column("work")
-    for name in ("unit", "log", "bare", "ratio", "bound", ""):
-        table.add_column(name, justify="right")
-    for verdict in verdicts:
-        row = verdict.row
-        limit = f"{row.limit:g} {row.unit}" if row.bound is Bound.OURS_AT_MOST else f"{row.limit:g}"
-        table.add_row(
-            f"{row.work} [dim]({row.name})[/]",
-            row.unit,
-            number(verdict.ours, row.unit),
-            number(verdict.kafka, row.unit),
-            "-" if verdict.ratio is None else f"{verdict.ratio:.2f}",
-            f"{row.bound.value} {limit}",
-            "[green]met[/]" if verdict.met else "[red]MISSED[/]",
-        )
-    return table
-
-
 def as_json(harness: Harness, verdicts: list[Verdict]) -> str:
     summary = [
         {
             "name": verdict.row.name,
             "ours": verdict.ours,
-            "bare": verdict.kafka,
+            "bare": verdict.peer,
             "ratio": verdict.ratio,
             "bound": verdict.row.bound.value,
             "limit": verdict.row.limit,
@@ -142,19 +122,12 @@ def as_json(harness: Harness, verdicts: list[Verdict]) -> str:
 
 def report(harness: Harness, json_file: Path | None) -> int:
     verdicts = harness.verdicts()
-    harness.console.print(table_of(verdicts))
+    harness.console.print(table_of("The log beside the bare work, medians of all rounds", ("log", "bare"), verdicts))
     if json_file is not None:
         json_file.write_text(as_json(harness, verdicts) + "\n")
     for caveat in caveats(harness):
         harness.console.print(f"[yellow]{caveat}[/]")
-    for what, why in harness.failures.items():
-        harness.console.print(f"[red]failed: {what}:[/] {why.splitlines()[0]}")
-    if not verdicts:
-        return 2
-    missed = [verdict.row.name for verdict in verdicts if not verdict.met]
-    if missed:
-        harness.console.print(f"[red]bounds missed:[/] {', '.join(missed)}")
-    return 1 if missed or harness.failures else 0
+    return conclude(harness.console, verdicts, harness.failures)
 
 
 def caveats(harness: Harness) -> list[str]:

@@ -19,8 +19,10 @@ class Bound(Enum):
     """How `Row.limit` is meant."""
 
     RATIO_AT_LEAST = "ratio ≥"
+    RATIO_AT_MOST = "ratio ≤"
     OURS_AT_MOST = "ours ≤"
     OURS_AT_LEAST = "ours ≥"
+    NONE = "-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,24 +75,26 @@ class Verdict:
 
     row: Row
     ours: float
-    kafka: float | None
+    peer: float | None
     ratio: float | None
     met: bool
 
 
-def judge(row: Row, ours: list[float], kafka: list[float]) -> Verdict:
-    """`ours[i]` and `kafka[i]` were measured in the same round, one right after the other: the ratio is taken per round.
+def judge(row: Row, ours: list[float], peer: list[float]) -> Verdict:
+    """`ours[i]` and `peer[i]` were measured in the same round, one right after the other: the ratio is taken per round.
 
     The medians of the sides come from all rounds; on a machine whose speed drifts their quotient may differ from the ratio.
     """
-    ratio = median(a / b for a, b in zip(ours, kafka, strict=True)) if kafka else None
+    ratio = median(a / b for a, b in zip(ours, peer, strict=True)) if peer else None
     mine = median(ours)
     met = {
         Bound.RATIO_AT_LEAST: ratio is not None and ratio >= row.limit,
+        Bound.RATIO_AT_MOST: ratio is not None and ratio <= row.limit,
         Bound.OURS_AT_MOST: mine <= row.limit,
         Bound.OURS_AT_LEAST: mine >= row.limit,
+        Bound.NONE: True,
     }[row.bound]
-    return Verdict(row, mine, median(kafka) if kafka else None, ratio, met)
+    return Verdict(row, mine, median(peer) if peer else None, ratio, met)
 
 
 def select_groups(only: tuple[str, ...]) -> tuple[str, ...]:

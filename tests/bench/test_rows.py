@@ -13,9 +13,9 @@ AT_LEAST = Row("r", "g", "work", "×", Bound.OURS_AT_LEAST, 0.9)
 
 
 def test_the_ratio_is_the_median_of_the_rounds_and_not_the_quotient_of_the_medians() -> None:
-    verdict = judge(RATIO, ours=[130.0, 50.0, 300.0], kafka=[100.0, 40.0, 100.0])
+    verdict = judge(RATIO, ours=[130.0, 50.0, 300.0], peer=[100.0, 40.0, 100.0])
     assert verdict.ratio == pytest.approx(1.3)
-    assert (verdict.ours, verdict.kafka) == (130.0, 100.0)
+    assert (verdict.ours, verdict.peer) == (130.0, 100.0)
     assert verdict.met
 
 
@@ -46,3 +46,11 @@ def test_only_takes_rows_and_groups_and_names_what_it_does_not_know() -> None:
     assert [row.name for row in selected_rows(("rr-64", "start"))] == ["rr-64", "start", "memory-idle"]
     with pytest.raises(KeyError, match="nonsense"):
         select_groups(("nonsense",))
+
+
+def test_a_ratio_may_also_have_to_be_small_and_a_row_without_bound_is_always_met() -> None:
+    at_most = Row("r", "g", "work", "ms", Bound.RATIO_AT_MOST, 1.0)
+    assert judge(at_most, [3.0, 1.0, 9.0], [4.0, 1.0, 10.0]).met
+    assert not judge(at_most, [3.0], [2.0]).met
+    assert not judge(at_most, [3.0], []).met
+    assert judge(Row("r", "g", "work", "1/s", Bound.NONE, 0), [1.0], [5.0]).met

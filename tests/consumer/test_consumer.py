@@ -135,6 +135,17 @@ class TestArrow:
             found += [int(record.value) for record in consumer.poll(max_records=2)]
         assert found == list(range(1000))
 
+    def test_more_is_fetched_at_once_for_columns_unless_a_size_was_chosen(
+        self, make_consumer: Make, topic: str, write: Write
+    ) -> None:
+        write([bytes(100_000)] * 25, **{"batch.size": 100_000})
+        sizes = []
+        for settings in ({}, {"max.partition.fetch.bytes": 1_048_576}):
+            consumer = make_consumer(settings)
+            consumer.assign([(topic, 0)])
+            sizes.append(consumer.poll_arrow(timeout=10).num_rows)
+        assert sizes == [25, 10]
+
     def test_nothing_there_is_an_empty_batch_of_the_same_schema(
         self, make_consumer: Make, topic: str, write: Write
     ) -> None:

@@ -47,7 +47,7 @@ CONSUMER_ROWS: tuple[ConfigKey, ...] = (
         "max.partition.fetch.bytes",
         _INT,
         1_048_576,
-        "How much of one partition one answer may hold.",
+        "How much of one partition one answer may hold. Unless it is set, poll_arrow asks for up to 4 MiB.",
         between(0, _MAX_INT),
     ),
     ConfigKey("max.poll.records", _INT, 500, "How many records one poll returns at most.", at_least(1)),

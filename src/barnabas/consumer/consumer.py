@@ -194,6 +194,7 @@ class Consumer:
         """The next records, at most `max.poll.records`; waits up to `timeout` seconds for the first. Empty when none came."""
         limit = self._max_records if max_records is None else max_records
         with self._owner:
+            self._fetcher.for_columns = False
             found: list[Record] = self._await(lambda: self._delivery.records(limit), timeout) or []
             self._consumed += len(found)
         if self._deserialize_key is None and self._deserialize_value is None:
@@ -206,6 +207,7 @@ class Consumer:
         About `max_records` of them when given; a Kafka batch is not cut. Keys and values are bytes; deserializers are not called.
         """
         with self._owner:
+            self._fetcher.for_columns = True
             parts: list[PartitionRun] | None = self._await(lambda: self._delivery.runs(max_records), timeout)
             if not parts:
                 return empty_batch()

@@ -83,6 +83,8 @@ class Delivery:
         if current is not None and not current.is_stale:
             self._fetcher.put_back(current)
         self._current = self._fetcher.next_fetched()
+        if self._current is not None:
+            self._fetcher.send_fetches()  # the broker works on the next while this is decoded
         return self._current
 
     def _took(self, current: FetchedPartition, something: bool) -> None:

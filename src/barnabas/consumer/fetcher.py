@@ -2,7 +2,7 @@
 
 Role: one fetch request per node is in flight, in a session. While a partition's data is being read, the next of it is asked for already,
 but not more: per partition there is at most one fetch being read, one waiting and one on its way, so memory is bounded by
-three times `max.partition.fetch.bytes`. Thread: the consumer's; no lock.
+three times what is asked for of each (`max.partition.fetch.bytes`, or more for columns). Thread: the consumer's; no lock.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 
 FETCH = int(ApiKey.FETCH)
 _ANY_VERSION = 32767
+COLUMNS_PARTITION_BYTES = 4 * 1024 * 1024
+COLUMNS_BYTES = 16 * 1024 * 1024
 _QUIET_ERRORS = STALE_METADATA_ERRORS | {
     ErrorCode.OFFSET_NOT_AVAILABLE,
     ErrorCode.UNKNOWN_LEADER_EPOCH,
@@ -51,6 +53,8 @@ class Fetcher:
         self._min_bytes: int = config["fetch.min.bytes"]
         self._max_bytes: int = config["fetch.max.bytes"]
         self._partition_bytes: int = config["max.partition.fetch.bytes"]
+        self._partition_bytes_chosen = config.is_set("max.partition.fetch.bytes")
+        self.for_columns = False  # whether what is fetched now becomes Arrow columns
         self._rack: str = config["client.rack"]
         self._retry_ms: int = config["retry.backoff.ms"]
         committed: bool = config["isolation.level"] == "read_committed"
@@ -101,6 +105,7 @@ class Fetcher:
         wanted: dict[int, dict[Partition, Wanted]] = {}
         waiting = {fetched.state.partition for fetched in self._waiting if not fetched.is_stale}
         nodes: dict[int, Node] = {}
+        partition_bytes = self._bytes_of_a_partition()
         for state in self._assignment:
             if not state.has_position or state.paused or state.partition in waiting or state.backoff_until_ms > now_ms:
                 continue
@@ -110,11 +115,19 @@ class Fetcher:
             elif leader.node.id not in self._in_flight:
                 nodes[leader.node.id] = leader.node
                 topic_id = self._client.metadata.fetch().topic_id(state.partition[0]) or ZERO_UUID
-                row = Wanted(topic_id, state.fetch_offset, leader.epoch, self._partition_bytes)
+                row = Wanted(topic_id, state.fetch_offset, leader.epoch, partition_bytes)
                 wanted.setdefault(leader.node.id, {})[state.partition] = row
         for node_id, rows in wanted.items():
             if self._client.network.ready(nodes[node_id], now_ms):
                 self._send(node_id, rows, now_ms)
+
+    def _bytes_of_a_partition(self) -> int:
+        """How much of one partition to ask for. Columns are made by the answer, and each answer costs as much Python as some thousand
+        records: unless the user chose a size, larger ones are asked for, as long as few partitions share the memory."""
+        if self._partition_bytes_chosen or not self.for_columns:
+            return self._partition_bytes
+        share = COLUMNS_BYTES // max(len(self._assignment.partitions), 1)
+        return max(self._partition_bytes, min(share, COLUMNS_PARTITION_BYTES))
 
     def _send(self, node_id: int, rows: dict[Partition, Wanted], now_ms: int) -> None:
         session = self._sessions.setdefault(node_id, FetchSession())

@@ -48,6 +48,14 @@ def put_bytes(target: bytearray, at: int, data: bytes, start: int, length: int) 
 
 def varint_at(data: bytes, at: int, end: int) -> tuple[int, int]:
     """(value, position after it); the position is -1 when the varint is cut off or longer than ten bytes."""
+    if at + 1 < end:  # nearly all have one or two bytes
+        raw = data[at]
+        if raw < 0x80:
+            return (raw >> 1) ^ -(raw & 1), at + 1
+        byte = data[at + 1]
+        if byte < 0x80:
+            raw = (raw & 0x7F) | (byte << 7)
+            return (raw >> 1) ^ -(raw & 1), at + 2
     raw = shift = 0
     while at < end and shift < _MAX_SHIFT:
         byte = data[at]
