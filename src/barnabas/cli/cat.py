@@ -10,8 +10,9 @@ from typing import Any
 
 import click
 
-from barnabas.cli.client_options import ADMIN_DEFAULTS, client_command
+from barnabas.cli.client_options import client_command
 from barnabas.cli.consume import print_records
+from barnabas.cli.contact import complete_topics, open_admin
 from barnabas.cli.offsets import at_time
 from barnabas.cli.positions import FROM_BEGINNING, milliseconds, parse_start
 from barnabas.cli.produce import CODECS, header_list
@@ -43,7 +44,7 @@ def refuse_group(_context: click.Context, _option: click.Parameter, group: str |
 @click.option("-C", "mode", flag_value=CONSUME, help="Consume: records to standard output.")
 @click.option("-L", "mode", flag_value=METADATA, help="List brokers, topics and partitions.")
 @click.option("-Q", "mode", flag_value=QUERY, help="Query offsets: -t TOPIC:PARTITION:TIME, may be repeated.")
-@click.option("-t", "topics", multiple=True, help="The topic.")
+@click.option("-t", "topics", multiple=True, shell_complete=complete_topics, help="The topic.")
 @click.option("-p", "partition", type=click.IntRange(-1), help="The partition; -1: any, or all.")
 @click.option(
     "-o",
@@ -136,9 +137,7 @@ def formatter(options: dict[str, Any]) -> Formatter:
 
 
 def metadata(client: dict[str, object], options: dict[str, Any]) -> None:
-    from barnabas.client.admin import Admin
-
-    with Admin(ADMIN_DEFAULTS | client) as admin:
+    with open_admin(client) as admin:
         cluster = admin.describe_cluster()
         names = list(options["topics"]) or admin.list_topics(internal=True)
         topics = admin.describe_topics(names) if names else {}
@@ -156,12 +155,10 @@ def metadata(client: dict[str, object], options: dict[str, Any]) -> None:
 
 
 def query(client: dict[str, object], options: dict[str, Any]) -> None:
-    from barnabas.client.admin import Admin
-
     wanted = [question(text) for text in options["topics"]]
     if not wanted:
         raise click.UsageError("-Q needs -t TOPIC:PARTITION:TIME")
-    with Admin(ADMIN_DEFAULTS | client) as admin:
+    with open_admin(client) as admin:
         known = admin.describe_topics({topic for topic, _, _ in wanted})
         for topic, number, _ in wanted:
             if number not in {info.partition for info in known[topic].partitions}:

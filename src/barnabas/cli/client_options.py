@@ -28,8 +28,6 @@ MAKES_NO_SENSE = 2
 NOBODY_READS = 141
 DEFAULT_BOOTSTRAP = "localhost:9092"
 BOOTSTRAP_VARIABLE = "KAFKA_BOOTSTRAP_SERVERS"
-ADMIN_DEFAULTS: dict[str, object] = {"default.api.timeout.ms": "15000"}
-"""Somebody waits at a terminal: a broker that is away is reported sooner than a service would."""
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from barnabas.cli.client_options import ADMIN_DEFAULTS, client_command, format_option, key_value
+from barnabas.cli.client_options import client_command, format_option, key_value
+from barnabas.cli.contact import complete_topics, open_admin
 from barnabas.cli.tables import print_rows
 
 if TYPE_CHECKING:
@@ -33,7 +34,9 @@ _QUOTA_ENTITIES = {CLIENTS: "client-id", USERS: "user"}
 )
 @click.option("--entity-name", "name", help="The topic, the id of the broker, the client id or the user.")
 @click.option("--entity-default", is_flag=True, help="The default of all brokers, clients or users.")
-@click.option("-t", "--topic", help="Short for --entity-type topics --entity-name TOPIC.")
+@click.option(
+    "-t", "--topic", shell_complete=complete_topics, help="Short for --entity-type topics --entity-name TOPIC."
+)
 @click.option("--broker", help="Short for --entity-type brokers --entity-name ID.")
 @click.option(
     "--add-config",
@@ -59,9 +62,7 @@ def command(client: dict[str, object], action: str, form: str, **options: Any) -
     changes = wanted_changes(options) if action == "alter" else {}
     if action == "alter" and not changes:
         raise click.UsageError("--alter needs --add-config or --delete-config")
-    from barnabas.client.admin import Admin
-
-    with Admin(ADMIN_DEFAULTS | client) as admin:
+    with open_admin(client) as admin:
         if action == "alter":
             alter(admin, kind, name, changes)
             click.echo(f"Changed {', '.join(changes)} of {kind[:-1]} {name or '(default)'}.", err=form == "json")

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from barnabas.cli.client_options import client_command, format_option, key_value
+from barnabas.cli.contact import complete_topics
 from barnabas.cli.positions import BEGINNING, END, Start, parse_start
 from barnabas.cli.reading import Plan, find_partitions, read
 from barnabas.cli.record_formats import PROPERTIES, Formatter, console_format, json_line, kcat_format
@@ -20,7 +21,15 @@ ISOLATION = click.Choice(["read_uncommitted", "read_committed"])
 
 
 @click.command("consume")
-@click.option("-t", "--topic", "topics", multiple=True, required=True, help="What to read; may be repeated.")
+@click.option(
+    "-t",
+    "--topic",
+    "topics",
+    multiple=True,
+    required=True,
+    shell_complete=complete_topics,
+    help="What to read; may be repeated.",
+)
 @click.option("--from-beginning", is_flag=True, help="Begin at the oldest record.  [default: behind the newest]")
 @click.option("-p", "--partition", type=click.IntRange(0), help="Only this partition.")
 @click.option(

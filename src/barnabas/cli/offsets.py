@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from barnabas.cli.client_options import ADMIN_DEFAULTS, client_command, format_option
+from barnabas.cli.client_options import client_command, format_option
+from barnabas.cli.contact import complete_topics, open_admin
 from barnabas.cli.positions import milliseconds
 from barnabas.cli.tables import print_rows
 from barnabas.cli.topics import existing
@@ -32,7 +33,12 @@ _TIMES = {
 
 @click.command("offsets")
 @click.option(
-    "-t", "--topic", "topics", multiple=True, help="A name or a regular expression; may be repeated.  [default: all]"
+    "-t",
+    "--topic",
+    "topics",
+    multiple=True,
+    shell_complete=complete_topics,
+    help="A name or a regular expression; may be repeated.  [default: all]",
 )
 @click.option("--partitions", metavar="N,N…", help="Only these partitions.  [default: all]")
 @click.option(
@@ -53,9 +59,7 @@ def command(client: dict[str, object], moment: str | None, **options: Any) -> No
     """
     when = None if moment is None else _TIMES.get(moment) or milliseconds(moment)
     numbers = partition_numbers(options["partitions"])
-    from barnabas.client.admin import Admin
-
-    with Admin(ADMIN_DEFAULTS | client) as admin:
+    with open_admin(client) as admin:
         partitions = chosen_partitions(admin, options, numbers)
         rows = ends(admin, partitions) if when is None else at_time(admin, partitions, when)
     print_rows(rows, options["form"])

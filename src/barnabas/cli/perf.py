@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from barnabas.cli.client_options import client_command, format_option, key_value
+from barnabas.cli.contact import complete_topics, reach
 from barnabas.cli.progress import progress_bar
 from barnabas.cli.reading import Plan, find_partitions
 from barnabas.cli.tables import print_rows
@@ -44,7 +45,7 @@ def command() -> None:
 
 @command.command("produce", short_help="Send records and measure rate and latency.")
 @click.argument("more", nargs=-1, metavar="[KEY=VALUE]...")
-@click.option("-t", "--topic", required=True, help="Where the records go.")
+@click.option("-t", "--topic", required=True, shell_complete=complete_topics, help="Where the records go.")
 @click.option("--num-records", type=click.IntRange(1), default=100_000, show_default=True, help="How many.")
 @click.option(
     "--record-size", type=click.IntRange(0), default=100, show_default=True, help="Bytes of each value: random letters."
@@ -69,6 +70,7 @@ def produce(client: dict[str, object], more: tuple[str, ...], topic: str, form: 
     client.update(key_value(text) for text in more)
     total = options["num_records"]
     with Producer(client) as producer:
+        reach(client)
         producer.partitions_for(topic)  # so that finding the broker is not measured
         load = Load(producer, topic, payloads(options["record_size"]))
         with progress_bar("sending", total, WORTH_A_BAR, in_bytes=False) as advance:
@@ -140,7 +142,7 @@ class Load:
 
 
 @command.command("consume", short_help="Read records and measure the rate.")
-@click.option("-t", "--topic", required=True, help="What to read, from its beginning.")
+@click.option("-t", "--topic", required=True, shell_complete=complete_topics, help="What to read, from its beginning.")
 @click.option(
     "--messages", "--num-records", "total", type=click.IntRange(1), default=100_000, show_default=True, help="How many."
 )

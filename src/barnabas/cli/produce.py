@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from barnabas.cli.client_options import client_command, key_value
+from barnabas.cli.contact import complete_topics
 from barnabas.cli.record_lines import PROPERTIES, Headers, Parser, checked_properties, parse_json, parser_for
 
 CODECS = click.Choice(["none", "gzip", "snappy", "lz4", "zstd"])
@@ -17,7 +18,7 @@ CODECS = click.Choice(["none", "gzip", "snappy", "lz4", "zstd"])
 
 @click.command("produce")
 @click.argument("files", nargs=-1, type=click.Path(exists=True, dir_okay=False, allow_dash=True))
-@click.option("-t", "--topic", required=True, help="Where the records go.")
+@click.option("-t", "--topic", required=True, shell_complete=complete_topics, help="Where the records go.")
 @click.option(
     "--property",
     "--reader-property",

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from barnabas.cli.client_options import ADMIN_DEFAULTS
+from barnabas.cli.contact import admin_settings, open_admin
 from barnabas.cli.positions import FROM_BEGINNING, Start
 from barnabas.errors import ErrorCode, KafkaError
 
@@ -64,9 +64,7 @@ def _wait(plan: Plan, last_came: float) -> float:
 def find_partitions(client: Mapping[str, object], plan: Plan) -> list[Partition]:
     """The partitions that the plan means. A consumer would wait for a topic that is not there, or even create it; a name that was
     mistyped is an error at once."""
-    from barnabas.client.admin import Admin
-
-    with Admin(admin_settings(client)) as admin:
+    with open_admin(admin_settings(client)) as admin:
         topics = admin.describe_topics(plan.topics)
     found = [(name, info.partition) for name in plan.topics for info in topics[name].partitions]
     if plan.partition is None:
@@ -75,14 +73,6 @@ def find_partitions(client: Mapping[str, object], plan: Plan) -> list[Partition]
     for name, number in set(wanted) - set(found):
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{name} has no partition {number}")
     return wanted
-
-
-def admin_settings(client: Mapping[str, object]) -> dict[str, object]:
-    """What an admin client understands of the settings of a consumer."""
-    from barnabas.client.config import COMMON_ROWS
-
-    common = {row.name for row in COMMON_ROWS}
-    return ADMIN_DEFAULTS | {name: value for name, value in client.items() if name in common | ADMIN_DEFAULTS.keys()}
 
 
 class _Ends:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from barnabas.cli.client_options import ADMIN_DEFAULTS, client_command, format_option, key_value
+from barnabas.cli.client_options import client_command, format_option, key_value
+from barnabas.cli.contact import complete_topics, open_admin
 from barnabas.cli.tables import print_rows
 from barnabas.errors import ErrorCode, KafkaError
 
@@ -35,6 +36,7 @@ LIST, DESCRIBE, CREATE, ALTER, DELETE = "list", "describe", "create", "alter", "
     "--topic",
     "names",
     multiple=True,
+    shell_complete=complete_topics,
     help="A name, or a regular expression for names that exist; may be repeated.",
 )
 @click.option("--partitions", type=click.IntRange(1), help="How many partitions.  [default: as the broker is set]")
@@ -64,9 +66,7 @@ def command(client: dict[str, object], action: str, names: tuple[str, ...], **op
         raise click.UsageError(f"--{action} needs --topic")
     if action == ALTER and options["partitions"] is None:
         raise click.UsageError("--alter needs --partitions; for settings there is `barnabas configs --alter`")
-    from barnabas.client.admin import Admin
-
-    with Admin(ADMIN_DEFAULTS | client) as admin:
+    with open_admin(client) as admin:
         ACTIONS[action](admin, names, options)
 
 

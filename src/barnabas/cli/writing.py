@@ -15,6 +15,7 @@ from typing import IO, TYPE_CHECKING
 
 import click
 
+from barnabas.cli.contact import reach
 from barnabas.cli.progress import progress_bar
 from barnabas.cli.record_lines import Headers, Parser
 from barnabas.errors import BarnabasError
@@ -78,6 +79,7 @@ def write_files(client: dict[str, object], files: Sequence[str], where: Destinat
     deliveries = Deliveries()
     producer = Producer(client)
     try:
+        reach(client)
         for file in files or ("-",):
             _write_file(producer, file, where, deliveries)
             if deliveries.failed:

@@ -244,12 +244,10 @@ class Producer(SendPath):
                 self._metadata.await_update(version, max(deadline - time.monotonic(), 0))
             except ClientClosed as error:
                 raise ProducerClosed(str(error)) from None
-            except ClientTimeout as error:
+            except ClientTimeout:
                 what = topic if partition is None else f"partition {partition} of {topic}"
-                raise ClientTimeout(
-                    f"{what} is not known within max.block.ms = {self._max_block_ms}: {error.message}"
-                    f"{self._metadata.words_about(topic)}"
-                ) from None
+                why = self._metadata.failures.words() + self._metadata.words_about(topic)
+                raise ClientTimeout(f"{what} is not known within max.block.ms = {self._max_block_ms}{why}") from None
             self._metadata.raise_for_topic(topic)
             self._metadata.add_topic(topic, self._now_ms())
 
