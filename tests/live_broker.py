@@ -63,7 +63,10 @@ def own_live_broker(settings: Mapping[str, str] | None = None) -> Iterator[Broke
         code = broker.stop()
         assert code == (KAFKA_EXIT_CODE if AGAINST_KAFKA else 0), f"exit code {code}:\n{broker.log_tail(40)}"
         # Kafka itself logs an error whenever a topic grows, so its log is not looked at.
-        assert AGAINST_KAFKA or not (errors := error_lines(broker)), f"the broker's log has errors: {errors}"
+        if not AGAINST_KAFKA and (errors := error_lines(broker)):
+            raise AssertionError(
+                f"the broker's log has errors: {errors}\n{broker.log_file.read_text(errors='replace')}"
+            )
 
 
 def error_lines(broker: BrokerProcess) -> list[str]:

@@ -127,6 +127,40 @@ def test_a_kill_before_any_file_call_of_a_compaction_loses_nothing(dirty: Path, 
         store.close()
 
 
+def test_a_kill_while_segments_are_dropped_stops_neither_the_next_compaction_nor_retention(
+    dirty: Path, tmp_path: Path
+) -> None:
+    """Indexes get their last name before the log does: the next start finds a log without them, below the start."""
+    for point in range(1, 40):
+        files = CountingFiles()
+        store = CompactedStore(
+            shutil.copytree(dirty, tmp_path / f"at-{point}"),
+            files,
+            segment_bytes=400,
+            cleanup_policy=("compact", "delete"),
+        )
+        start = store.log.segments[3].base_offset
+        kill_at(files, files.count + point)
+        try:
+            store.log.delete_records_before(start)
+        except Killed:
+            done = False
+        else:
+            done = True
+        store.abandon()
+        files.at = lambda number, name, arguments: None
+        store.open()
+        wanted = {record.key: record.value for record in records(store.log) if record.offset >= start}
+        store.clean_all()
+        assert store.log.delete_records_before(start) == start, f"call {point}"
+        assert store.log.available
+        assert latest(store.log) == {key: value for key, value in wanted.items() if value is not None}
+        store.close()
+        if done:
+            return
+    raise AssertionError("dropping segments made more calls than this test tries")
+
+
 def kill_at(files: CountingFiles, point: int) -> None:
     def at(number: int, name: str, arguments: tuple[Any, ...]) -> None:
         if number >= point:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
+
+import pytest
 
 from barnabas.broker.log.config import LogConfig, LogManagerSettings
 from barnabas.broker.log.manager import LogManager
@@ -126,3 +131,13 @@ def test_several_appenders_and_their_retries_write_each_batch_once(tmp_path: Pat
         assert all(mine == sorted(mine) for mine in offsets.values())
     finally:
         manager.shutdown()
+
+
+@pytest.mark.parametrize("native", ["0", "1"])
+def test_a_segment_is_read_and_synced_while_others_give_up_its_file(native: str) -> None:
+    """Who looks at many segments closes them behind him; who uses one meanwhile has its file open, and never another's. In a process of its
+    own, because compiled code counts references in another order than the interpreter."""
+    command = [sys.executable, "-m", "tests.broker.log.contended_file"]
+    environment = {**os.environ, "BARNABAS_NATIVE": native, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 0, done.stderr

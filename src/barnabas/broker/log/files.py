@@ -12,9 +12,11 @@ import fcntl
 import os
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from barnabas.records.batch import Buffer
+
+Result = TypeVar("Result")
 
 _SYNC_FILE_RANGE_WRITE = 2
 _PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
@@ -54,7 +56,13 @@ class OpenFile:
         self.path = path
 
     def fileno(self) -> int:
+        """The number alone holds nothing: what another thread may let go of meanwhile is used by `use`."""
         return self._fd
+
+    def use(self, call: Callable[..., Result], *arguments: object) -> Result:
+        """`call(descriptor, *arguments)`, with the file open until it returns. A local name is no such promise: compiled code (ADR 7)
+        gives it up after its last use, which is before the call."""
+        return call(self._fd, *arguments)
 
     @property
     def closed(self) -> bool:

@@ -76,6 +76,11 @@ def segment_name(base_offset: int) -> str:
     return f"{base_offset:020d}"
 
 
+def _let_go(_: OpenFile | None) -> None:
+    """The segment has forgotten the file before it is closed. Compiled code, left to itself, closes what an attribute held before it stores
+    the new value, and closing lets other threads run: they would find a closed file in the segment."""
+
+
 class Segment:
     """A file of batches with its indexes. Counters are published by the log, see PartitionLog."""
 
@@ -157,7 +162,9 @@ class Segment:
 
     def release(self) -> None:
         """Give up the descriptor and what is cached; whoever reads the segment right now keeps the file open for himself."""
+        file = self._file
         self._file = None
+        _let_go(file)
         self.offset_index.forget_window()
         self.time_index.forget_window()
 
@@ -171,10 +178,12 @@ class Segment:
         """Give the files another ending; the log goes last: whoever finds it under the new name finds everything (interrupted.py).
 
         Of a segment that readers know, under the log's append lock: a reader that misses a file waits for the lock and looks again.
+        An index may be missing: a kill in the middle of this leaves a log without, and so may anybody. It is made anew when it is needed.
         """
         rename = self._files.rename
         for index, ending in ((self.offset_index, INDEX_SUFFIX), (self.time_index, TIME_INDEX_SUFFIX)):
-            rename(index.path, self._stem + ending + suffix)
+            with contextlib.suppress(FileNotFoundError):
+                rename(index.path, self._stem + ending + suffix)
             index.path = self._stem + ending + suffix
         txn_path = self._stem + TXN_INDEX_SUFFIX + suffix
         if self.txn_index.entries:
@@ -243,8 +252,7 @@ class Segment:
         with contextlib.suppress(
             OSError
         ):  # the batches are written; whether they get to the disk is for the flush to say
-            file = self.file()  # held by name, see `read`
-            self._files.start_writing(file.fileno(), begin, size - begin)
+            self.file().use(self._files.start_writing, begin, size - begin)
 
     def fill_ahead(self, end: int, limit: int) -> None:
         """Write zeros up to `end` and some way beyond, but not beyond `limit`, so that batches overwrite what is in the file already.
@@ -255,9 +263,8 @@ class Segment:
         self.filled = max(self.filled, self.size)
         try:
             while self.filled < end:
-                file = self.file()
                 zeros = _ZEROS[: max(end, limit) - self.filled]
-                self.filled += self._files.pwritev(file.fileno(), (zeros,), self.filled)
+                self.filled += self.file().use(self._files.pwritev, (zeros,), self.filled)
         except OSError as error:
             log.warning("%s: cannot write ahead, so batches take longer to the disk: %s", self.path, error)
             self.filled = limit  # not tried again: what the disk is able to is seen with the batch itself
@@ -284,8 +291,7 @@ class Segment:
 
     def sync_data(self) -> None:
         """The batches, and the transaction index: nothing after a clean stop would show that it is wrong."""
-        file = self.file()  # held by name, see `read`
-        self._files.sync(file.fileno())
+        self.file().use(self._files.sync)
         self.txn_index.sync()
 
     def rebuild_indexes(self, interval: int) -> None:
@@ -344,8 +350,7 @@ class Segment:
 
     def cut(self, size: int) -> None:
         """Cut off the end of the file (recovery)."""
-        file = self.file()  # held by name, see `read`
-        self._files.truncate(file.fileno(), size)
+        self.file().use(self._files.truncate, size)
         self.size = size
 
     def modified_ms(self) -> int:
@@ -365,14 +370,11 @@ class Segment:
         return parse_header(self.read(position, HEADER_SIZE))
 
     def read(self, position: int, length: int) -> bytes:
-        # The local name holds the file: with only its number, `release` by another thread could close it before the read.
-        file = self.file()
-        return self._files.pread(file.fileno(), length, position)
+        return self.file().use(self._files.pread, length, position)
 
     def will_need(self, position: int, length: int) -> None:
         """Ask the operating system to read a stretch ahead; it works while others do."""
-        file = self.file()  # held by name, see `read`
-        self._files.will_need(file.fileno(), position, length)
+        self.file().use(self._files.will_need, position, length)
 
     def locate(self, offset: int, end: int) -> Place | None:
         """The first batch that ends at or after an offset; None when the segment has none."""
@@ -400,14 +402,12 @@ class Segment:
 
     def places(self, position: int, end: int) -> Iterator[Place]:
         """All batches from a position on; whole ones only."""
-        file = self.file()  # held by name, see `read`
-        fd = file.fileno()
-        pread = self._files.pread
+        file, pread = self.file(), self._files.pread
         chunk, begin, wanted = b"", position, _FIRST_CHUNK
         while end - position >= HEADER_SIZE:
             at = position - begin
             if at + _PLACE.size > len(chunk):
-                chunk, begin, at = pread(fd, min(wanted, end - position), position), position, 0
+                chunk, begin, at = file.use(pread, min(wanted, end - position), position), position, 0
                 wanted = _SCAN_CHUNK
             place = _place(chunk, at, position)
             if place.size >= _SCAN_CHUNK:
