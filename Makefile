@@ -47,7 +47,7 @@ test: bytecode ## run the whole test suite
 	@$(PYTEST) -m serial -q
 
 # What talks to a broker through our clients; the unit tests in these directories run along.
-KAFKA_TESTS := tests/client tests/producer tests/consumer tests/clients tests/cli tests/test_examples.py \
+KAFKA_TESTS := tests/client tests/producer tests/consumer tests/clients tests/cli tests/test_examples.py tests/test_docstrings.py \
 	tests/faults/test_producer_network.py tests/faults/test_dying_chain.py
 
 test-kafka: bytecode peers ## the tests of clients, command line and examples against Apache Kafka instead of our broker

@@ -123,7 +123,14 @@ def _formatted(place: Place, settings: Mapping[str, str]) -> Path:
     }
     file = write_properties(place.directory / "server.properties", {**properties, **settings})
     cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-    storage = java_command("kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "-c", str(file))
+    arguments = (
+        "format",
+        f"--cluster-id={cluster}",
+        "--ignore-formatted",
+        "-c",
+        str(file),
+    )  # it may come back after a kill
+    storage = java_command("kafka.tools.StorageTool", *arguments)
     subprocess.run(storage, check=True, capture_output=True, timeout=60)
     return file
 

@@ -191,6 +191,7 @@ class KafkaError(BarnabasError):
 
     @property
     def retriable(self) -> bool:
+        """Whether the same request may succeed later."""
         return self.code.retriable
 
 

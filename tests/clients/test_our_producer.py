@@ -12,7 +12,7 @@ from barnabas.producer import Producer, RecordTooLarge
 from barnabas.producer.partitioner import partition_for_key
 from barnabas.records.compression import CODEC_NAMES
 from bench.brokers import BrokerProcess
-from tests.live_broker import fresh_topic
+from tests.live_broker import fresh_topic, own_live_broker
 
 COUNT = 2000
 
@@ -77,6 +77,21 @@ def test_other_guarantees(broker: BrokerProcess, topic: str, settings: dict[str,
         for number in range(COUNT):
             ours.send(topic, b"%d" % number)
     assert [int(message.value()) for message in read_all(broker, topic, COUNT)] == list(range(COUNT))
+
+
+@pytest.mark.timeout(180)
+def test_a_broker_that_is_killed_while_records_are_sent() -> None:
+    """PP-27, PP-31: nothing is lost, doubled or reordered; records wait until it is back."""
+    with own_live_broker() as broker, producer(broker, linger_ms=0, batch_size=500) as ours:
+        topic = fresh_topic(broker)
+        futures = [ours.send(topic, b"%d" % number) for number in range(COUNT)]
+        futures[COUNT // 2].result(30)
+        broker.kill()
+        futures += [ours.send(topic, b"%d" % number) for number in range(COUNT, 2 * COUNT)]
+        broker.start()
+        futures += [ours.send(topic, b"%d" % number) for number in range(2 * COUNT, 3 * COUNT)]
+        assert [future.result(120).offset for future in futures] == list(range(3 * COUNT))
+        assert [int(message.value()) for message in read_all(broker, topic, 3 * COUNT)] == list(range(3 * COUNT))
 
 
 def test_a_topic_is_made_by_the_first_record(broker: BrokerProcess) -> None:

@@ -94,10 +94,12 @@ class ConfigResource:
 
     @staticmethod
     def topic(name: str) -> ConfigResource:
+        """A topic."""
         return ConfigResource(ResourceType.TOPIC, name)
 
     @staticmethod
     def broker(node_id: int | None = None) -> ConfigResource:
+        """A broker; None: what holds for all of them."""
         return ConfigResource(ResourceType.BROKER, "" if node_id is None else str(node_id))
 
 

@@ -30,7 +30,11 @@ _CONSUMER = -1
 
 
 class OffsetAndTimestamp(NamedTuple):
-    """The first record at or after a time that was asked for."""
+    """The first record at or after a time that was asked for.
+
+    found = consumer.offsets_for_times({("orders", 0): 0})[("orders", 0)]
+    print(found.offset, found.timestamp)
+    """
 
     offset: int
     timestamp: int

@@ -65,10 +65,11 @@ class _Left:
 class AsyncConsumer:
     """A `Consumer` to be awaited, or to be iterated over.
 
-    >>> async with AsyncConsumer({"bootstrap.servers": "localhost:9092"}) as consumer:  # doctest: +SKIP
-    ...     await consumer.assign([("orders", 0)])
-    ...     async for record in consumer:
-    ...         print(record.offset, record.value)
+        settings = {"bootstrap.servers": "localhost:9092", "auto.offset.reset": "earliest"}
+        async with AsyncConsumer(settings) as consumer:
+            await consumer.assign([("orders", 0)])
+            async for record in consumer:
+                print(record.offset, record.value)
 
     Every call may be cancelled (`asyncio.timeout`, `Task.cancel`) without losing records; where several tasks read with one consumer, what
     is given back by one may come twice to another. A call that asks the brokers something goes on

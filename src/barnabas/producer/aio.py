@@ -27,8 +27,8 @@ __all__ = ["AsyncProducer"]
 class AsyncProducer:
     """A `Producer` to be awaited.
 
-    >>> async with AsyncProducer({"bootstrap.servers": "localhost:9092"}) as producer:  # doctest: +SKIP
-    ...     metadata = await producer.send_and_wait("orders", b"value", key=b"key")
+    async with AsyncProducer({"bootstrap.servers": "localhost:9092"}) as producer:
+        metadata = await producer.send_and_wait("orders", b"value", key=b"key")
     """
 
     def __init__(self, config: Mapping[str, object]) -> None:

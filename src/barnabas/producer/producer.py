@@ -71,8 +71,8 @@ os.register_at_fork(after_in_child=_after_fork)
 class Producer(SendPath):
     """Sends records to Kafka, ours or another. Settings have Kafka's names.
 
-    >>> with Producer({"bootstrap.servers": "localhost:9092"}) as producer:  # doctest: +SKIP
-    ...     producer.send("orders", b"value", key=b"key")
+        with Producer({"bootstrap.servers": "localhost:9092"}) as producer:
+            producer.send("orders", b"value", key=b"key")
 
     One producer may be used by many threads. It does not survive a fork: make it in the child.
     """

@@ -36,6 +36,11 @@ DEFAULTS = {"barnabas.metrics.listener": ""}
 class EmbeddedBroker:
     """A broker for tests. Without `data_dir` its data is in memory (tmpfs where the system has it) and gone afterwards.
 
+    with EmbeddedBroker(topics={"orders": 1}) as broker:
+        with Producer({"bootstrap.servers": broker.bootstrap_servers}) as producer:
+            producer.send("orders", b"value").result(10)
+        print(broker.records("orders"))
+
     With `clock` (barnabas.clock) a test chooses the time of day that the broker sees; deadlines need one whose monotonic time goes on.
     """
 
@@ -117,6 +122,7 @@ class EmbeddedBroker:
 
     @property
     def port(self) -> int:
+        """Of its listener on the loopback interface."""
         return self.server.port()
 
     # Topics

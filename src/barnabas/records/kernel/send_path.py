@@ -58,7 +58,11 @@ class ProducerRecord(NamedTuple):
 
 @cython.cclass
 class RecordMetadata:
-    """Where a record is. `offset` is -1 when the broker was not asked (acks=0)."""
+    """Where a record is. `offset` is -1 when the broker was not asked (acks=0).
+
+    metadata = producer.send("orders", b"value").result(10)
+    print(metadata.topic, metadata.partition, metadata.offset, metadata.timestamp)
+    """
 
     __slots__ = ("offset", "partition", "timestamp", "topic")
 
@@ -178,7 +182,11 @@ class BatchResult:
 
 @cython.cclass
 class RecordFuture:
-    """The outcome of one `send`, when it is there. Methods as those of `concurrent.futures.Future`."""
+    """The outcome of one `send`, when it is there. Methods as those of `concurrent.futures.Future`.
+
+    future = producer.send("orders", b"value")
+    print(future.result(10).offset)
+    """
 
     __slots__ = ("_callbacks", "_index", "_on_delivery", "_result", "_timestamp")
 
