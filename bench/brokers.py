@@ -131,7 +131,7 @@ def _formatted(place: Place, settings: Mapping[str, str]) -> Path:
         str(file),
     )  # it may come back after a kill
     storage = java_command("kafka.tools.StorageTool", *arguments)
-    subprocess.run(storage, check=True, capture_output=True, timeout=60)
+    subprocess.run(storage, check=True, capture_output=True, timeout=150)
     return file
 
 

@@ -23,7 +23,7 @@ KAFKA_EXIT_CODE = 128 + 15
 
 
 TEST_JVM = ("-Xmx768M", "-Xms256M", *QUICK)
-TEST_KAFKA = Kind("Kafka", kafka_command_with(TEST_JVM), KAFKA.durable)
+TEST_KAFKA = Kind("Kafka", kafka_command_with(TEST_JVM), KAFKA.durable, start_seconds=150)  # on a busy machine
 
 _shared: dict[frozenset[tuple[str, str]], BrokerProcess] = {}
 _shared_ends = ExitStack()
