@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from bench.brokers import BrokerProcess
 from tests.spark.topics import make_topic
 
@@ -34,3 +36,23 @@ def test_every_record_is_read_with_the_columns_of_sparks_own_connector(
     ]
     assert frame.selectExpr("unix_millis(timestamp) t").where("t = 1700000000123").count() == 3
     assert frame.count() == 4
+
+
+def test_filters_reach_the_source_and_a_mistake_is_told_when_the_frame_is_made(
+    spark: Any, broker: BrokerProcess, topic_name: str
+) -> None:
+    topic = make_topic(broker, topic_name, partitions=2)
+    for number in range(6):
+        topic.write([b"%d" % number], partition=number % 2, timestamp=1_700_000_000_000 + number * 1000)
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        frame = spark.read.format("barnabas").options(**topic.options).load()
+        one = frame.where("partition = 1 and offset >= 1 and offset < 9 and topic is not null")
+        assert [row.value for row in one.collect()] == [b"3", b"5"]
+        assert one.rdd.getNumPartitions() == 1  # without pushdown, a task for each partition
+        young = frame.where("timestamp >= timestamp_millis(1700000003500)").orderBy("timestamp")
+        assert [row.value for row in young.collect()] == [b"4", b"5"]
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+    with pytest.raises(Exception, match="did you mean startingOffsets"):
+        spark.read.format("barnabas").options(**topic.options).option("startingOffset", "earliest").load()
