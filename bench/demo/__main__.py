@@ -28,11 +28,11 @@ from barnabas import Admin, NewTopic
 from barnabas.errors import BarnabasError
 from bench.brokers import OURS, BrokerFailed, BrokerProcess
 from bench.demo.batches import BatchLog, QueryFailed
-from bench.demo.display import Display, Figures
+from bench.demo.display import Display, Figures, request_times
 from bench.demo.proof import Run, prove
 from bench.demo.results import Results
 from bench.demo.session import NoJava, spark_session
-from bench.time_breakdown import fetch_page, parse, table_of
+from bench.time_breakdown import fetch_page, parse
 from examples import orders_pipeline
 from examples.orders_generator import OrderGenerator
 
@@ -202,7 +202,9 @@ class Demo:
         proved = True
         with console.status("checking"):
             for claim in prove(run):
-                console.print("[green]✓[/]" if claim.holds else "[red]✗[/]", claim.text, soft_wrap=True)
+                console.print(
+                    "[green]✓[/]" if claim.holds else "[red]✗[/]", claim.text, soft_wrap=not console.is_terminal
+                )
                 proved = proved and claim.holds
         return proved
 
@@ -225,8 +227,7 @@ def show(options: Options, console: Console) -> bool:
             stop = stack.enter_context(stopped_by_signals())
             proved = Demo(options, broker, spark, Display(console)).run(stop)
         if not console.is_terminal:
-            console.print(table_of(parse(fetch_page(broker.metrics_url)), console.width))
-        console.print("[dim]The waiting of FetchConsumer is the long poll of readers that have caught up.[/]")
+            console.print("", request_times(parse(fetch_page(broker.metrics_url)), console.width), sep="\n")
         code = broker.stop()
         if code:
             raise DemoFailed(f"the broker ended with exit code {code}:\n{broker.log_tail()}")

@@ -105,7 +105,7 @@ class Display:
         else:
             parts += [flow, totals] if self.console.height >= TALL else [flow]
         if figures.apis:
-            parts.append(table_of(list(figures.apis[:APIS_SHOWN]), self.console.width))
+            parts.append(request_times(list(figures.apis[:APIS_SHOWN]), self.console.width))
         return Group(*parts)
 
     def _flow(self, figures: Figures) -> Table:
@@ -133,6 +133,11 @@ class Display:
             batch = f", batch {log.last.number} took {log.last.seconds:.1f} s" if log.last else ", starting"
             parts.append(f"{log.name} {number(log.rows)} ({rate}/s), lag {lag}{batch}")
         return "; ".join(parts)
+
+
+def request_times(apis: list[ApiTime], width: int) -> RenderableType:
+    note = "The waiting of FetchConsumer is the long poll of readers that have caught up."
+    return Group(table_of(apis, width), Text(note, style="dim"))
 
 
 def headline(figures: Figures) -> Text:

@@ -12,6 +12,9 @@ from typing import Any
 
 from barnabas import Consumer
 
+POLLS = 20
+POLL_SECONDS = 0.05
+
 
 class Results:
     """Closed by its owner."""
@@ -24,13 +27,19 @@ class Results:
 
     def update(self) -> tuple[dict[str, Any], ...]:
         """Take what has come; the totals of the latest window. Far too late orders open windows of the past, which are not it."""
-        for record in self._consumer.poll(timeout=0.0):
-            total = json.loads(record.value, parse_float=Decimal)
-            if total["start"] > self._start:
-                self._start, self._latest = total["start"], {}
-            if total["start"] == self._start:
-                self._latest[total["category"]] = total
+        for _ in range(POLLS):
+            records = self._consumer.poll(timeout=POLL_SECONDS)
+            for record in records:
+                self._take(json.loads(record.value, parse_float=Decimal))
+            if not records:
+                break
         return tuple(self._latest.values())
+
+    def _take(self, total: dict[str, Any]) -> None:
+        if total["start"] > self._start:
+            self._start, self._latest = total["start"], {}
+        if total["start"] == self._start:
+            self._latest[total["category"]] = total
 
     def close(self) -> None:
         self._consumer.close()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -40,7 +41,8 @@ def spark_session(folder: Path) -> Iterator[SparkSession]:
     builder = SparkSession.builder.master("local[*]").appName("barnabas-demo")
     for name, value in {**SETTINGS, "spark.sql.warehouse.dir": str(folder / "warehouse")}.items():
         builder = builder.config(name, value)
-    with standard_error_in(folder / "spark.log"):  # the JVM and its workers inherit it
+    with standard_error_in(folder / "spark.log"), warnings.catch_warnings():  # the JVM and its workers inherit it
+        warnings.simplefilter("ignore", FutureWarning)  # PySpark's opinion of the newest pandas, which is not used here
         spark = builder.getOrCreate()
     try:
         yield spark

@@ -67,7 +67,7 @@ def test_the_demo_proves_its_result_and_says_where_the_files_are(tmp_path: Path)
 def test_ctrl_c_at_a_terminal_stops_in_order_and_the_result_is_proved(tmp_path: Path) -> None:
     with demo_at_a_terminal(command(tmp_path / "data", 0)) as (process, screen):
         shown = read_until(screen, rb"query revenue +[1-9]")
-        os.kill(process.pid, signal.SIGINT)
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to Spark and its workers too
         shown += read_until(screen, None)
         assert process.wait(SECONDS) == 0, shown.decode(errors="replace")[-4000:]
     text = shown.decode()
