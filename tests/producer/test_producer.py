@@ -273,7 +273,7 @@ class TestWhatIsRefused:
             broker_for_test(config={"auto.create.topics.enable": False}) as strict,
             producer(strict, max_block_ms=200) as ours,
         ):
-            words = r"nowhere is not known within max\.block\.ms = 200: .*answer UNKNOWN_TOPIC_OR_PARTITION for nowhere"
+            words = r"nowhere is not known within max\.block\.ms = 200; .*answer UNKNOWN_TOPIC_OR_PARTITION for nowhere"
             with pytest.raises(ClientTimeout, match=words):
                 ours.send("nowhere", b"v")
             with pytest.raises(KafkaError, match="INVALID_TOPIC_EXCEPTION"):
