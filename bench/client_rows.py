@@ -66,6 +66,16 @@ ROWS = (
         ("ours-poll", "confluent-read"),
     ),
     _ratio("poll-arrow", "read", "poll_arrow, to the same", 8.0, ("ours-poll-arrow", "confluent-read")),
+    ClientRow(
+        Row("poll-tuned", "read", "poll, to the same with a longer queue", "records/s", Bound.NONE, 0),
+        "ours-poll",
+        "confluent-long-queue",
+    ),
+    ClientRow(
+        Row("poll-arrow-tuned", "read", "poll_arrow, to that one", "records/s", Bound.NONE, 0),
+        "ours-poll-arrow",
+        "confluent-long-queue",
+    ),
     _ratio(
         "pure-callbacks",
         "pure-send",

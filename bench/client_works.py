@@ -14,7 +14,13 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from bench.client_reads import confluent_consume, kafka_python_poll, ours_poll, ours_poll_arrow
+from bench.client_reads import (
+    confluent_consume,
+    confluent_consume_patiently,
+    kafka_python_poll,
+    ours_poll,
+    ours_poll_arrow,
+)
 
 VALUE = b"x" * 100
 SAME = {"acks": "all", "enable.idempotence": True, "linger.ms": 5, "batch.size": 1_000_000}
@@ -192,6 +198,7 @@ WORKS: dict[str, Callable[[str, str, int], float]] = {
     "confluent-defaults": partial(confluent, settings=DEFAULTS),
     "confluent-latency": confluent_latency,
     "confluent-read": confluent_consume,
+    "confluent-long-queue": confluent_consume_patiently,
     "kafka-python": partial(kafka_python, callbacks=False),
     "kafka-python-callbacks": partial(kafka_python, callbacks=True),
     "kafka-python-read": kafka_python_poll,

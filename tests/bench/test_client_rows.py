@@ -23,7 +23,7 @@ def test_every_row_has_its_works_and_every_group_a_row() -> None:
 
 def test_a_peer_that_stands_in_two_rows_is_measured_once() -> None:
     read = next(group for group in GROUPS if group.name == "read")
-    assert works_of(read, ROWS) == ["ours-poll", "confluent-read", "ours-poll-arrow"]
+    assert works_of(read, ROWS) == ["ours-poll", "confluent-read", "ours-poll-arrow", "confluent-long-queue"]
     assert works_of(read, chosen(("poll-arrow",))) == ["ours-poll-arrow", "confluent-read"]
 
 
