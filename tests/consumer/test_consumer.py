@@ -179,6 +179,19 @@ class TestPositions:
         consumer.seek_to_end()
         assert consumer.position((topic, 0)) == 100
 
+    def test_seek_until_asks_for_nothing_behind_the_end(self, make_consumer: Make, topic: str, write: Write) -> None:
+        write([b"a", b"b", b"c"])
+        consumer = make_consumer()
+        consumer.assign([(topic, 0)])
+        consumer.seek((topic, 0), 1, until=2)
+        assert values(read(consumer, 2)) == [b"b", b"c"]
+        write([b"d", b"e"])
+        fetches = consumer.metrics()["fetch-total"]
+        assert consumer.poll(timeout=0.3) == []
+        assert consumer.metrics()["fetch-total"] == fetches
+        consumer.seek((topic, 0), 2)
+        assert values(read(consumer, 3)) == [b"c", b"d", b"e"]
+
     def test_seek_to_a_time(self, make_consumer: Make, topic: str, write: Write) -> None:
         write([b"a", b"b", b"c"], timestamps=[1000, 2000, 3000])
         consumer = make_consumer()

@@ -7,6 +7,7 @@ Thread: the I/O thread reads and writes; other threads may read, a node's entry 
 
 from __future__ import annotations
 
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
@@ -72,7 +73,9 @@ def client_must_wait(api_key: int, api_version: int) -> bool:
     return first is not None and api_version >= first
 
 
+@cache
 def _software_version() -> str:
+    """Looked up once: that reads files, and every connection sends it."""
     try:
         return version(SOFTWARE_NAME)
     except PackageNotFoundError:

@@ -17,10 +17,12 @@ from barnabas.errors import BarnabasError
 __all__ = ["Assignment", "PartitionState"]
 
 UNKNOWN = -1
+_NO_END = 1 << 63
 
 
 class PartitionState:
-    """One assigned partition. `position` is the next offset that `poll` returns, `fetch_offset` the next to ask the broker for."""
+    """One assigned partition. `position` is the next offset that `poll` returns, `fetch_offset` the next to ask the broker for; it is not
+    asked for offsets from `until` on."""
 
     __slots__ = (
         "backoff_until_ms",
@@ -33,12 +35,14 @@ class PartitionState:
         "paused",
         "position",
         "reset",
+        "until",
     )
 
     def __init__(self, partition: Partition, reset: str | None) -> None:
         self.partition = partition
         self.position = UNKNOWN
         self.fetch_offset = UNKNOWN
+        self.until = _NO_END
         self.reset = reset  # the strategy that has to find a position first
         self.paused = False
         self.epoch = 0
@@ -51,9 +55,15 @@ class PartitionState:
     def has_position(self) -> bool:
         return self.reset is None and self.position >= 0
 
-    def seek(self, offset: int) -> None:
-        """Go on from there; data on its way is dropped."""
+    @property
+    def is_read(self) -> bool:
+        """Whether all that is wanted of it was fetched."""
+        return self.fetch_offset >= self.until
+
+    def seek(self, offset: int, until: int | None = None) -> None:
+        """Go on from there, until an offset if there is one; data on its way is dropped."""
         self.position = self.fetch_offset = offset
+        self.until = _NO_END if until is None else until
         self.reset = None
         self.epoch += 1
 

@@ -100,8 +100,9 @@ class Consumer:
 
     # ---------------------------------------------------------------- where to read
 
-    def seek(self, partition: Partition, offset: int) -> None:
-        """Go on at this offset of an assigned partition.
+    def seek(self, partition: Partition, offset: int, until: int | None = None) -> None:
+        """Go on at this offset of an assigned partition. With `until`, the broker is not asked for anything from that offset
+        on, up to the next seek; what an answer holds behind it is returned all the same.
 
         consumer.seek(("orders", 0), 42)
         """
@@ -110,7 +111,7 @@ class Consumer:
         if offset < 0:
             raise ValueError(f"an offset is not negative: {offset}")
         with self._owner:
-            self._assignment[partition].seek(offset)
+            self._assignment[partition].seek(offset, until)
 
     def seek_to_beginning(self, partitions: Iterable[Partition] | None = None) -> None:
         """Go on at the oldest record; None: of all assigned partitions."""

@@ -107,7 +107,9 @@ class Fetcher:
         nodes: dict[int, Node] = {}
         partition_bytes = self._bytes_of_a_partition()
         for state in self._assignment:
-            if not state.has_position or state.paused or state.partition in waiting or state.backoff_until_ms > now_ms:
+            if not state.has_position or state.paused or state.is_read:
+                continue
+            if state.partition in waiting or state.backoff_until_ms > now_ms:
                 continue
             leader = self._client.metadata.current_leader(*state.partition)
             if leader.node is None:

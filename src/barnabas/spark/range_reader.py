@@ -19,6 +19,7 @@ from barnabas.spark.columns import arrow_schema
 from barnabas.spark.data_loss import DataLossPolicy
 from barnabas.spark.offsets import Partition, name_of
 from barnabas.spark.planning import OffsetRange
+from barnabas.spark.worker import of_this_process, settle
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,7 +48,9 @@ class ReadSettings:
 def read_range(wanted: OffsetRange, settings: ReadSettings) -> Iterator[pa.RecordBatch]:
     """The records of the range. DataLoss when some are gone and that matters, BarnabasError when nothing comes in time."""
     columns = _SparkColumns(wanted, settings.include_headers)
-    with Consumer({**_fetch_settings(wanted), **settings.client}) as consumer:
+    client = {**_fetch_settings(wanted), **settings.client}
+    settle()
+    with of_this_process.borrow(client, wanted.topic, wanted.topic_id) as consumer:
         place = _Place(consumer, wanted, settings)
         while place.position < wanted.end:
             batch = place.poll()
@@ -58,6 +61,7 @@ def read_range(wanted: OffsetRange, settings: ReadSettings) -> Iterator[pa.Recor
 
 def _fetch_settings(wanted: OffsetRange) -> dict[str, object]:
     size = min(max(wanted.size * _BYTES_PER_OFFSET, _FETCH_BYTES_LEAST), _FETCH_BYTES)
+    size = 1 << (size - 1).bit_length()  # few sizes, so that a consumer can be used again
     return {"max.partition.fetch.bytes": size, "receive.buffer.bytes": _RECEIVE_BUFFER}
 
 
@@ -73,7 +77,7 @@ class _Place:
         self.position = wanted.start
         consumer.assign([self._partition])
         self.check_topic()
-        consumer.seek(self._partition, wanted.start)
+        consumer.seek(self._partition, wanted.start, wanted.end)
         self._moved_at = time.monotonic()
 
     def check_topic(self) -> None:
@@ -117,7 +121,7 @@ class _Place:
             latest = self._consumer.end_offsets([self._partition])[self._partition]
             self._loss.shrunk(self._partition, self.position, latest)
             self.position = self._wanted.end
-        self._consumer.seek(self._partition, self.position)
+        self._consumer.seek(self._partition, self.position, self._wanted.end)
         self._moved_at = time.monotonic()
 
 

@@ -30,7 +30,9 @@ class _TaskSide:
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskDone:
         from barnabas.spark.sink.task_writer import write_task
+        from barnabas.spark.worker import settle
 
+        settle()
         return write_task(self._protocol, self._columns, TaskIdentity.current(), iterator)
 
 
