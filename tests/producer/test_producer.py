@@ -261,7 +261,8 @@ class TestWhatIsRefused:
         """PP-26, PP-31: split by `batch.size`, in order, with the right numbers."""
         name = broker.unique_topic_name("split")
         broker.create_topic(name, 1, {"max.message.bytes": 3000})
-        with producer(broker, batch_size=2500, compression_type="gzip") as ours:
+        # Without the linger a slow machine sends batches that are small enough.
+        with producer(broker, batch_size=2500, compression_type="gzip", linger_ms=500) as ours:
             ours._accumulator.ratios.reset(name, 0.07)
             futures = [ours.send(name, os.urandom(100) + b"%d" % number) for number in range(500)]
             assert [future.result(20).offset for future in futures] == list(range(500))
@@ -271,9 +272,11 @@ class TestWhatIsRefused:
     def test_an_unknown_topic_after_max_block_ms(self, running: Broker) -> None:
         with (
             broker_for_test(config={"auto.create.topics.enable": False}) as strict,
-            producer(strict, max_block_ms=200) as ours,
+            producer(strict, max_block_ms=2000) as ours,
         ):
-            words = r"nowhere is not known within max\.block\.ms = 200; .*answer UNKNOWN_TOPIC_OR_PARTITION for nowhere"
+            words = (
+                r"nowhere is not known within max\.block\.ms = 2000; .*answer UNKNOWN_TOPIC_OR_PARTITION for nowhere"
+            )
             with pytest.raises(ClientTimeout, match=words):
                 ours.send("nowhere", b"v")
             with pytest.raises(KafkaError, match="INVALID_TOPIC_EXCEPTION"):
