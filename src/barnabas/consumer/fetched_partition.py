@@ -8,7 +8,6 @@ Thread: the consumer's; no lock.
 
 from __future__ import annotations
 
-from array import array
 from collections import deque
 from collections.abc import Iterable
 from typing import NamedTuple, NoReturn
@@ -29,7 +28,7 @@ from barnabas.records.batch import (
 from barnabas.records.compression import NONE, decompress
 from barnabas.records.control import parse_end_marker
 from barnabas.records.kernel.checksum import crc32c
-from barnabas.records.kernel.fetched import Record, read_records
+from barnabas.records.kernel.fetched import Record, batch_records
 from barnabas.records.kernel.record_layout import record_spans
 from barnabas.records.kernel.runs import Run, whole_batches
 
@@ -150,7 +149,7 @@ class FetchedPartition:
             run = Run(memoryview(_plain_header(header, len(data) - begin) + data[begin:]), 0, self.position)
             run.measure(False, True, _ALL_ROWS)
             if not run.stop:
-                self._spans(data, begin, header)  # raises: it knows what is wrong with the records
+                self._raise_bad_records(data, begin, header)
         self._place = place + header.size
         return run
 
@@ -163,8 +162,10 @@ class FetchedPartition:
             header = self._header(place)
             if self._is_wanted(place, header):
                 data, begin = self._decompressed(place, header)
-                spans = self._spans(data, begin, header)
-                self._records = read_records(data, spans, header, topic, number, self.position)
+                try:
+                    self._records = batch_records(data, begin, header, topic, number, self.position)
+                except CorruptBatch as error:
+                    raise self._corrupt(header.base_offset, error) from error
             self._place, self._batch_place = place + header.size, place
             self._next_offset = header.next_offset
             if self._records:
@@ -203,9 +204,10 @@ class FetchedPartition:
         except CorruptBatch as error:
             raise self._corrupt(header.base_offset, error) from error
 
-    def _spans(self, data: bytes, begin: int, header: BatchHeader) -> array[int]:
+    def _raise_bad_records(self, data: bytes, begin: int, header: BatchHeader) -> None:
+        """The strict reading knows what is wrong with records that a run cannot be made of."""
         try:
-            return record_spans(data, begin, header.record_count)
+            record_spans(data, begin, header.record_count)
         except CorruptBatch as error:
             raise self._corrupt(header.base_offset, error) from error
 

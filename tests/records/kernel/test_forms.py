@@ -54,7 +54,7 @@ def test_without_the_switch_the_compiled_form_runs_where_it_was_built() -> None:
 
 def test_every_module_of_the_kernel_is_listed_or_plain_on_purpose() -> None:
     folder = Path(next(iter(package.__path__)))
-    plain = {"__init__", "builder_memory", "shadow", "wire"}
+    plain = {"__init__", "builder_memory", "plain_reading", "shadow", "wire"}
     found = {path.stem for path in folder.glob("*.py")} - plain
     assert {module.rpartition(".")[2] for module in native.KERNEL} == found
     assert {path.name for path in folder.glob("*.pxd")} | {"crc32c.h"} == set(native._KERNEL_INCLUDES)

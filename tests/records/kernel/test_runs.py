@@ -94,6 +94,31 @@ def test_damage_ends_the_run_or_makes_other_records_but_never_reads_beyond(
         assert run.stop == len(whole)
 
 
+def test_columns_of_many_records_with_all_some_or_no_cells(kernel: Kernel) -> None:
+    kinds: list[list[Row]] = [
+        [Row(number, None, b"v") for number in range(5000)],
+        [Row(number, b"k", None) for number in range(5000)],
+        [
+            Row(number, b"" if number % 3 else None, b"v" * (number % 5), [(b"h", None)] * (number % 2))
+            for number in range(5000)
+        ],
+    ]
+    for rows in kinds:
+        data, expected = log([(rows, False)])
+        assert rows_in(kernel.runs.RunColumns([measured(kernel, data)])) == expected
+    data, expected = log([(rows, number == 1) for number, rows in enumerate(kinds)])
+    run = measured(kernel, data, 500 + 4000)
+    assert rows_in(kernel.runs.RunColumns([run])) == expected[4000:]
+    headers = [pair for row in expected[4000:] for pair in row[5]]
+    assert (run.sizes.headers, run.sizes.name_bytes, run.sizes.header_bytes) == (len(headers), len(headers), 0)
+
+
+def test_times_beyond_64_bits_begin_anew(kernel: Kernel) -> None:
+    whole = batch([Row((1 << 63) - 1, None, b"v"), Row(0, None, b"w")], 0)
+    columns = kernel.runs.RunColumns([measured(kernel, whole)])
+    assert list(columns.timestamps) == [10_000 + (1 << 63) - 1 - (1 << 64), 10_000]
+
+
 def test_what_is_not_plain_ends_the_run(kernel: Kernel) -> None:
     plain = batch([Row(0, b"k", b"v")], 0)
     for attributes in (1, 4, 0x20, 0x30):

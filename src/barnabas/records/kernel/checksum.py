@@ -46,4 +46,4 @@ def extend(
     """The checksum of what `crc` is the checksum of, followed by `data[start:end]`. For the other modules of the kernel."""
     if cython.compiled:
         return crc32c_extend(crc, data + start, end - start)
-    return google_crc32c.extend(crc, data[start:end])
+    return google_crc32c.extend(crc, bytes(data[start:end]))

@@ -10,6 +10,7 @@ from array import array
 from typing import Any
 
 from barnabas.records.batch import BatchHeader
+from barnabas.records.kernel.record_layout import record_spans
 
 try:
     import cython
@@ -19,6 +20,7 @@ except ImportError:
 if cython.compiled:
     from cython.cimports.barnabas.records.kernel.wire import varint_at
 else:
+    from barnabas.records.kernel.plain_reading import Columns, read_columns
     from barnabas.records.kernel.wire import varint_at
 
 _FIELDS = cython.declare(cython.Py_ssize_t, 7)  # of RecordSpan
@@ -57,6 +59,45 @@ class Record:
 
     def __repr__(self) -> str:
         return f"Record({self.topic}-{self.partition} @ {self.offset}, key={self.key!r}, value={self.value!r})"
+
+
+def batch_records(
+    data: bytes,
+    start: cython.Py_ssize_t,
+    header: BatchHeader,
+    topic: str,
+    partition: cython.int,
+    first_offset: cython.longlong,
+) -> list[Record]:
+    """The records of a batch from `first_offset` on; they are `data[start:]`, decompressed. CorruptRecords when they cannot be read."""
+    if not cython.compiled:
+        columns = read_columns(data, start, header.record_count)
+        if columns is not None:
+            return _records_of(columns.from_delta(first_offset - header.base_offset), header, topic, partition)
+    spans = record_spans(data, start, header.record_count)
+    return read_records(data, spans, header, topic, partition, first_offset)
+
+
+if not cython.compiled:
+
+    def _records_of(columns: Columns, header: BatchHeader, topic: str, partition: int) -> list[Record]:
+        by_broker = LOG_APPEND_TIME if header.log_append_time else CREATE_TIME
+        base_offset, base_timestamp, new = header.base_offset, header.base_timestamp, Record.__new__
+        found = []
+        for delta, time, key, value in zip(*columns[:4], strict=True):
+            record = new(Record)
+            record.topic = topic
+            record.partition = partition
+            record.offset = base_offset + delta
+            record.timestamp = header.max_timestamp if by_broker else base_timestamp + time
+            record.timestamp_type = by_broker
+            record.key = key
+            record.value = value
+            record.headers = ()
+            found.append(record)
+        for row, pairs in columns.headers.items():
+            found[row].headers = tuple((name.decode("utf-8", "replace"), value) for name, value in pairs)
+        return found
 
 
 def read_records(

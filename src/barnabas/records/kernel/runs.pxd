@@ -20,6 +20,7 @@ cdef class Run:
     cdef readonly long long first_offset
     cdef readonly long long next_offset
     cdef readonly Sizes sizes
+    cdef readonly object kept
     cdef Sizes _batch
 
     cdef bint _take_batch(self, const unsigned char* data, Py_ssize_t end, int refused, bint check_crcs) noexcept nogil

@@ -3,6 +3,7 @@
 Role: the fast way of reading columns. A run is a number of batches, one behind the other, that need nothing but their records read: not
 compressed, no markers. `Run.measure` checks every length and checksum of it and says how much there is; `RunColumns.add` then copies into
 memory of exactly that size. A batch that is anything else, or damaged, ends the run in front of it: the caller knows what to do with it.
+In plain Python reading twice would be too slow: there `Run.measure` keeps what it read (plain_reading.py) and `RunColumns` joins it.
 Thread: any; an object belongs to one thread. The loops let go of the GIL when compiled. Lock: none.
 """
 
@@ -21,6 +22,7 @@ if cython.compiled:
     from cython.cimports.barnabas.records.kernel.wire import int16_at, int32_at, int64_at, put_bytes, varint_at
 else:
     from barnabas.records.kernel.checksum import extend
+    from barnabas.records.kernel.plain_reading import Columns, KeptRows, byte_count, header_cells, join_cells
     from barnabas.records.kernel.wire import int16_at, int32_at, int64_at, put_bytes, varint_at
 
 _HEADER_SIZE = cython.declare(cython.Py_ssize_t, 61)
@@ -43,7 +45,7 @@ def whole_batches(data: memoryview) -> tuple[int, int]:
     next_offset: cython.longlong = -1
     if end < _HEADER_SIZE:
         return 0, -1
-    source: cython.p_const_uchar = cython.address(view[0]) if cython.compiled else bytes(view)
+    source: cython.p_const_uchar = cython.address(view[0]) if cython.compiled else view
     with cython.nogil:
         while end - at >= _HEADER_SIZE:
             size: cython.Py_ssize_t = _size_at(source, at, end)
@@ -95,6 +97,22 @@ class Sizes:
         return 0
 
 
+if not cython.compiled:
+
+    def _sizes_of(columns: Columns) -> Sizes:
+        sizes = Sizes()
+        names, header_values = header_cells(columns.headers)
+        sizes.rows, sizes.headers = len(columns.keys), len(names)
+        sizes.key_bytes, sizes.value_bytes = byte_count(columns.keys), byte_count(columns.values)
+        sizes.name_bytes, sizes.header_bytes = byte_count(names), byte_count(header_values)
+        return sizes
+
+    def _cells_of(cells: list[bytes | None]) -> Cells:
+        column = Cells(0, 0)
+        column.rows, column.nulls, column.ends, column.valid, column.data = join_cells(cells)
+        return column
+
+
 @cython.cclass
 class Run:
     """The batches of `data` (bytes of a fetch) from `start` to `stop`, of which the records from `first_offset` on are wanted.
@@ -108,6 +126,8 @@ class Run:
         self.first_offset = self.next_offset = first_offset
         self.sizes = Sizes()
         self._batch = Sizes()
+        if not cython.compiled:
+            self.kept = KeptRows()
 
     def measure(self, check_crcs: cython.bint, transactional: cython.bint, max_rows: cython.Py_ssize_t) -> None:
         """Go on over batches as long as they are plain (`transactional` ones too when asked for), whole and sound, and until there are
@@ -116,7 +136,7 @@ class Run:
         end: cython.Py_ssize_t = len(self.data)
         if end - self.stop < _HEADER_SIZE:
             return
-        data: cython.p_const_uchar = cython.address(view[0]) if cython.compiled else bytes(view)
+        data: cython.p_const_uchar = cython.address(view[0]) if cython.compiled else view
         refused: cython.int = _NOT_PLAIN if transactional else _NOT_PLAIN | _TRANSACTIONAL
         with cython.nogil:
             while self.sizes.rows < max_rows and self._take_batch(data, end, refused, check_crcs):
@@ -139,8 +159,14 @@ class Run:
         wanted: cython.longlong = int32_at(data, at + 17)
         if check_crcs and extend(0, data, at + _CHECKED_FROM, at + size) != (wanted & _LOW_32):
             return False
-        if not self._measure_records(data, at + _HEADER_SIZE, at + size, base_offset, count):
-            return False
+        if cython.compiled:
+            if not self._measure_records(data, at + _HEADER_SIZE, at + size, base_offset, count):
+                return False
+        else:
+            kept = self.kept.take(bytes(data[at : at + size]), count, self.first_offset)
+            if kept is None:
+                return False
+            self._batch = _sizes_of(kept)
         self.sizes.add(self._batch)
         self.stop = at + size
         self.next_offset = base_offset + int32_at(data, at + 23) + 1
@@ -284,6 +310,9 @@ class RunColumns:
     headers; `types` are 1 where the broker set the timestamp."""
 
     def __init__(self, runs: Sequence[Run]) -> None:
+        if not cython.compiled:
+            self._join(KeptRows.joined(run.kept for run in runs))
+            return
         sizes = Sizes()
         for run in runs:
             sizes.add(run.sizes)
@@ -303,11 +332,21 @@ class RunColumns:
         for run in runs:
             self._add(run)
 
+    if not cython.compiled:
+
+        def _join(self, kept: KeptRows) -> None:
+            self.rows = len(kept.keys)
+            self.offsets, self.timestamps, self.types = kept.offsets, kept.timestamps, kept.types
+            self.header_ends = kept.header_ends()
+            names, header_values = header_cells(kept.headers)
+            self.keys, self.values = _cells_of(kept.keys), _cells_of(kept.values)
+            self.names, self.header_values = _cells_of(names), _cells_of(header_values)
+
     def _add(self, run: Run) -> None:
         if run.stop == run.start:
             return
         view: cython.const_uchar[::1] = run.data
-        data: cython.p_const_uchar = cython.address(view[0]) if cython.compiled else bytes(view)
+        data: cython.p_const_uchar = cython.address(view[0])
         at: cython.Py_ssize_t = run.start
         stop: cython.Py_ssize_t = run.stop
         first_offset: cython.longlong = run.first_offset
