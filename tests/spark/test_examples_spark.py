@@ -41,9 +41,9 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def servers() -> Iterator[str]:
-    """A broker with the topics of the examples."""
+    """A broker with the topics of the examples, which all have the same names: one each."""
     with live_broker() as broker:
         with Admin({"bootstrap.servers": broker.bootstrap}) as admin:
             admin.create_topics([NewTopic("orders", partitions=3), NewTopic("revenue"), NewTopic("large-orders")])
@@ -128,6 +128,8 @@ def in_background(command: list[str], folder: Path) -> Iterator[subprocess.Popen
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
+        # A shell without job control starts what runs in the background deaf to Ctrl-C, and this suite with it.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     try:
         yield process
