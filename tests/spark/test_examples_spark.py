@@ -121,15 +121,14 @@ def test_the_pipeline_of_the_demo_and_its_generator_run_by_themselves(servers: s
 
 @contextmanager
 def in_background(command: list[str], folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    # A shell without job control starts what runs in the background deaf to Ctrl-C, and perhaps this suite with it.
     process = subprocess.Popen(
-        command,
+        ["env", "--default-signal=INT", *command],
         cwd=folder,
         env=environment(),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
-        # A shell without job control starts what runs in the background deaf to Ctrl-C, and this suite with it.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     try:
         yield process
