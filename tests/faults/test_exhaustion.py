@@ -12,10 +12,13 @@ from tests import wire
 from tests.faults.conftest import Report, Start
 
 
-def _send_rounds(port: int, rounds: int, size: int, results: list[list[float]]) -> None:
+def _send_rounds(port: int, rounds: int, size: int, results: list[list[float]], begin: threading.Barrier) -> None:
     mine: list[float] = []
     data = wire.produce("pool", wire.batch([b"m" * size]))
     with wire.connect(port, timeout=60) as sock:
+        wire.ask(sock, wire.api_versions())
+        begin.wait(60)  # all are connected
+        begin.wait(60)  # and the memory was looked at: what a connection costs is row 15's matter
         for _ in range(rounds):
             start = time.perf_counter()
             answer = wire.ask(sock, data)
@@ -33,13 +36,15 @@ def test_a_pool_for_one_request_serves_everybody_in_the_end(start_broker: Start,
     with wire.connect(broker.port) as sock:
         wire.ask(sock, wire.create_topic("pool"))
         assert wire.produce_result(wire.ask(sock, wire.produce("pool", wire.batch([b"m" * size]))), "pool")[0] == 0
-    before = psutil.Process(broker.pid).memory_info().rss
     results: list[list[float]] = []
-    threads = [
-        threading.Thread(target=_send_rounds, args=(broker.port, rounds, size, results)) for _ in range(connections)
-    ]
+    begin = threading.Barrier(connections + 1)
+    arguments = (broker.port, rounds, size, results, begin)
+    threads = [threading.Thread(target=_send_rounds, args=arguments) for _ in range(connections)]
     for thread in threads:
         thread.start()
+    begin.wait(60)
+    before = psutil.Process(broker.pid).memory_info().rss
+    begin.wait(60)
     peak = 0
     while any(thread.is_alive() for thread in threads):
         peak = max(peak, psutil.Process(broker.pid).memory_info().rss)
