@@ -51,7 +51,7 @@ KAFKA_TESTS := tests/client tests/producer tests/consumer tests/clients tests/cl
 	tests/faults/test_producer_network.py tests/faults/test_dying_chain.py
 
 test-kafka: bytecode peers ## the tests of clients, command line and examples against Apache Kafka instead of our broker
-	@BARNABAS_TEST_AGAINST=kafka $(PYTEST) -n $(WORKERS) --dist loadfile -q --timeout 180 -o faulthandler_timeout=170 $(KAFKA_TESTS)
+	@BARNABAS_TEST_AGAINST=kafka $(PYTEST) -n $(WORKERS) --dist loadfile -m "not serial" -q --timeout 180 -o faulthandler_timeout=170 $(KAFKA_TESTS)
 
 check: $(STAMP) ## ruff, mypy --strict, import rules, size limits, generated reference, coverage of the specification
 	$(BIN)/ruff check .

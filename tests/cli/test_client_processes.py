@@ -16,7 +16,7 @@ import pytest
 from tests.both_brokers import Broker, broker_for_test
 from tests.waiting import wait_until
 
-SECONDS = 20
+SECONDS = 50
 INTERRUPTED = 130
 NOBODY_READS = 141
 

@@ -441,6 +441,19 @@ class TestExpiry:
         assert parts.pool.available == parts.pool.total
         assert isinstance(future.exception(0), DeliveryTimeout)  # PP-30: decided once
 
+    @pytest.mark.parametrize("forced", [False, True])
+    def test_a_close_frees_the_memory_of_an_expired_batch(self, forced: bool) -> None:
+        """PP-6: its request was never answered, and nobody waits for that any more."""
+        parts = Parts({"delivery_timeout_ms": 100})
+        parts.append(b"a")
+        parts.sender.run_once()
+        parts.clock.advance(0.1)
+        parts.sender.run_once()
+        (parts.sender.force_close if forced else parts.sender.initiate_close)()
+        parts.sender.run()
+        assert parts.client.closed
+        assert parts.pool.available == parts.pool.total
+
     def test_a_closed_connection_frees_the_memory_of_an_expired_batch(self) -> None:
         """PP-6."""
         parts = Parts({"delivery_timeout_ms": 100})

@@ -96,6 +96,7 @@ class RecordAccumulator:
         self.lanes: dict[str, TopicQueues] = {} if lanes is None else lanes
         self._lock = threading.Lock()
         self._incomplete: set[ProducerBatch] = set()
+        self._on_the_wire: set[ProducerBatch] = set()  # done, and a request still uses their memory
         self._flushes = 0
         self._muted: set[tuple[str, int]] = set()
         self._drain_after: dict[int, tuple[str, int]] = {}
@@ -392,11 +393,24 @@ class RecordAccumulator:
         """The batch is done. Its memory goes back now, or, while a request uses it, when that has come to its end (PP-6)."""
         with self._lock:
             self._incomplete.discard(batch)
-            if batch.in_flight or batch.freed:
+            if batch.freed:
                 return
+            if batch.in_flight:
+                self._on_the_wire.add(batch)
+                return
+            self._on_the_wire.discard(batch)
             batch.freed = True
         if not batch.is_split:
             self.pool.deallocate(batch.buffer, batch.limit)
+
+    def take_back_memory(self) -> None:
+        """All connections are closed: no request uses any memory any more, also not that of batches that expired on their way."""
+        with self._lock:
+            lent, self._on_the_wire = self._on_the_wire, set()
+            for batch in (*lent, *self._incomplete):
+                batch.in_flight = False
+        for batch in lent:
+            self.release(batch)
 
     @property
     def has_incomplete(self) -> bool:

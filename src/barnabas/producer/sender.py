@@ -102,8 +102,7 @@ class Sender:
             self._client.close()
         except Exception:
             log.exception("an error while the producer's connections were closed")
-        for batch in self._accumulator.incomplete():
-            batch.in_flight = False
+        self._accumulator.take_back_memory()
         self._accumulator.abort_all(ProducerClosed("the producer was closed before the record was sent"))
         log.debug("The producer's I/O thread ends")
 
