@@ -122,15 +122,10 @@ def _formatted(place: Place, settings: Mapping[str, str]) -> Path:
         "group.initial.rebalance.delay.ms": "0",
     }
     file = write_properties(place.directory / "server.properties", {**properties, **settings})
+    if (place.directory / "data" / "meta.properties").exists():
+        return file  # it comes back after a kill
     cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-    arguments = (
-        "format",
-        f"--cluster-id={cluster}",
-        "--ignore-formatted",
-        "-c",
-        str(file),
-    )  # it may come back after a kill
-    storage = java_command("kafka.tools.StorageTool", *arguments)
+    storage = java_command("kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "-c", str(file))
     subprocess.run(storage, check=True, capture_output=True, timeout=150)
     return file
 
