@@ -9,17 +9,18 @@ Thread: that of the task. Lock: `_lock` guards the list; consumers are made and 
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
 
 from barnabas.consumer.consumer import Consumer
 
 __all__ = ["ConsumerCache", "of_this_process", "settle"]
 
 MOST_IDLE = 4
+SETTLING_TASKS = 4
 Key = tuple[object, ...]
 
 
@@ -75,13 +76,16 @@ class ConsumerCache:
         return len(self._idle)
 
 
-@cache
+_tasks_to_settle = itertools.repeat(None, SETTLING_TASKS)
+
+
 def settle() -> None:
-    """Once in a worker, with everything imported: Spark has each worker look for garbage after every task, and goes through all that
-    pyspark, pyarrow and pandas keep for good each time (some 15 ms, more than a small task takes). Frozen, they are left out."""
+    """At the start of a task: Spark has each worker look for garbage after every task, and goes through all that pyspark, pyarrow and
+    pandas keep for good each time (some 15 ms, more than a small task takes). Frozen, they are left out. The first tasks of a worker
+    still import; later ones freeze nothing, so that what a task leaves behind is collected."""
     from pyspark import TaskContext
 
-    if TaskContext.get() is not None:
+    if TaskContext.get() is not None and next(_tasks_to_settle, True) is None:
         gc.freeze()
 
 
