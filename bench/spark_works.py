@@ -35,6 +35,8 @@ def make_session(jars: str) -> SparkSession:
         .config("spark.sql.streaming.numRecentProgressUpdates", "10000")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
+        # The same on both sides, of use to ours only; docs/spark.md says why a user should have it too.
+        .config("spark.python.unix.domain.socket.enabled", "true")
     )
     if jars:
         builder = builder.config("spark.jars", jars)
