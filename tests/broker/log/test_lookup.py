@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from barnabas.broker.log import lookup
 from barnabas.broker.log.partition_log import PartitionLog
 from barnabas.broker.log.results import AppendOrigin, IsolationLevel, TimestampOffset
 from barnabas.errors import ErrorCode, KafkaError
@@ -51,6 +52,25 @@ def test_the_largest_timestamp_is_the_first_of_its_kind(store: Store) -> None:
     for times in ([5, 9], [9, 3], [2, 1]):
         store.log.append(Batch([b"v"] * 2, timestamps=times).build())
     assert store.log.offset_for_timestamp(-3) == TimestampOffset(9, 1, 0)
+
+
+def test_batches_that_are_appended_during_a_look_up_are_no_damage(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A reader has seen the end of the log; the indexes that it asks then may be newer already."""
+    log = store.log
+    for number in range(3):
+        log.append(Batch([b"v" * 60], timestamp=NOW_MS + number).build())
+    before = log._tail
+    for number in range(3, 8):
+        log.append(Batch([b"v" * 60], timestamp=NOW_MS + number).build())
+    assert log._tail[1] is before[1], "the same segment"
+    for number in range(8):
+        found = lookup.offset_for_timestamp(log._reader, log.epochs, NOW_MS + number, 0, before, before[0])
+        assert found == (TimestampOffset(NOW_MS + number, number, 0) if number < 3 else NOTHING)
+        place = log._reader.find(number, before)
+        assert (place is not None) == (number < 3)
+    assert not caplog.records, "no index was taken for damaged"
 
 
 def test_records_below_the_start_are_not_found(store: Store) -> None:

@@ -267,6 +267,7 @@ class PartitionLog:
         if marker is not None:
             self._index_abort(header, marker, first, position)
         # From here on nothing can fail: the batch is in the file, and what follows only makes it known.
+        segment.size = position + size  # before its index entries, which a reader would take for damage
         if max_time > segment.max_time[0]:
             segment.max_time = (max_time, last)
         if segment.bytes_since_index > self._index_interval:
@@ -274,7 +275,6 @@ class PartitionLog:
         segment.bytes_since_index += size
         if producer_id >= 0:
             self._producers.update(header, first, self._dir.monotonic_ms(), marker)
-        segment.size = position + size
         self._tail = (last + 1, segment, position + size)
         return AppendResult(first, last, max_time if attributes & TIMESTAMP_TYPE_BIT else -1, self._start)
 
@@ -421,16 +421,18 @@ class PartitionLog:
 
     def offset_for_timestamp(self, timestamp: int, isolation: IsolationLevel = _READ_UNCOMMITTED) -> TimestampOffset:
         """ListOffsets: -1 latest, -2 and -4 earliest, -3 largest timestamp, else the first record of that time or later."""
-        tail = self._tail
-        stable = self._committed.stable_offset(tail[0], self._start) if isolation else tail[0]
         if self._refusal is not None:
-            raise self._unreadable(timestamp, self._start, tail[0])
-        start = self._start
-        look_up = partial(lookup.offset_for_timestamp, self._reader, self.epochs, timestamp, start, tail, stable)
+            raise self._unreadable(timestamp, self._start, self._tail[0])
+        look_up = partial(self._offset_for_timestamp, timestamp, isolation)
         try:
             return look_up()
         except (CorruptLog, IndexDamaged, OSError):
-            return self._look_again(look_up, start)
+            return self._look_again(look_up, self._start)
+
+    def _offset_for_timestamp(self, timestamp: int, isolation: IsolationLevel) -> TimestampOffset:
+        tail = self._tail
+        stable = self._committed.stable_offset(tail[0], self._start) if isolation else tail[0]
+        return lookup.offset_for_timestamp(self._reader, self.epochs, timestamp, self._start, tail, stable)
 
     def end_offset_for_epoch(self, epoch: int) -> EpochEndOffset:
         """Where a leader epoch ends."""

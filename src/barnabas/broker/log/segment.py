@@ -379,6 +379,10 @@ class Segment:
     def locate(self, offset: int, end: int) -> Place | None:
         """The first batch that ends at or after an offset; None when the segment has none."""
         entry = self.offset_index.floor_by_key(offset)
+        if entry is not None and end <= entry[1] < self.size:
+            entry = self.offset_index.floor_by_value(
+                end - 1
+            )  # the segment grows: that one is newer than what the caller has seen
         start = 0
         if entry is not None:
             start = entry[1]
@@ -438,6 +442,7 @@ class Segment:
 
     def _find_largest_timestamp(self, end: int) -> tuple[int, int]:
         last = self.time_index.last()
+        end = max(end, self.size)  # the index may be newer than what the caller has seen
         start = 0
         if last is not None:
             place = self.locate(last[1], end)
@@ -451,8 +456,9 @@ class Segment:
         return best
 
     def locate_time(self, timestamp: int, from_offset: int, end: int) -> Place | None:
-        """The first batch, not before an offset, that has a record of this time or later."""
+        """The first batch, not before an offset, that has a record of this time or later; it may be newer than `end`."""
         entry = self.time_index.floor_by_key(timestamp)
+        end = max(end, self.size)  # as the index may be, which would otherwise look damaged
         begin = max(from_offset, self.base_offset)
         if entry is not None:
             place = self.locate(entry[1], end)
