@@ -66,7 +66,7 @@ format: $(STAMP) ## let ruff format the code and mend what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-FAULTS := BARNABAS_FAULTS=full $(PYTEST) tests/faults -v --timeout 3600 -o faulthandler_timeout=3500
+FAULTS := BARNABAS_FAULTS=full $(PYTEST) tests/faults tests/spark/test_sink_faults.py -v --timeout 3600 -o faulthandler_timeout=3500
 
 faults: bytecode ## the fault matrix with full counts: prints a line per row with its figures (long)
 	@$(FAULTS) -n $(WORKERS) --dist worksteal -m "not serial"
