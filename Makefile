@@ -17,7 +17,7 @@ SECONDS ?= 60
 RATE ?= 20000
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help setup bytecode native demo test test-kafka test-spark42 check format faults soak bench-broker bench-log bench-clients bench-spark \
+.PHONY: help setup bytecode native demo test test-kafka test-spark42 search check format faults soak bench-broker bench-log bench-clients bench-spark \
 	peers spark-peer reference clean
 
 help: ## print this list
@@ -52,6 +52,9 @@ KAFKA_TESTS := tests/client tests/producer tests/consumer tests/clients tests/cl
 
 test-kafka: bytecode peers ## the tests of clients, command line and examples against Apache Kafka instead of our broker
 	@BARNABAS_TEST_AGAINST=kafka $(PYTEST) -n $(WORKERS) --dist loadfile -m "not serial" -q --timeout 180 -o faulthandler_timeout=170 $(KAFKA_TESTS)
+
+search: bytecode ## the tests with generated data, with thousands of new examples each: `make test` tries the same ones every time
+	@$(PYTEST) -n $(WORKERS) --dist worksteal -m hypothesis --hypothesis-profile search -q --timeout 1200 -o faulthandler_timeout=1100
 
 check: $(STAMP) ## ruff, mypy --strict, import rules, size limits, generated reference, coverage of the specification
 	$(BIN)/ruff check .

@@ -10,6 +10,7 @@ import os
 import threading
 from collections.abc import Iterator
 
+import hypothesis
 import pytest
 
 from tests.waiting import wait_until
@@ -17,6 +18,11 @@ from tests.waiting import wait_until
 # In the tests' own process the request path is plain Python, whose objects can be looked into, replaced and made to fail. Brokers in
 # processes of their own are compiled (bench/brokers.py).
 os.environ.setdefault("BARNABAS_NATIVE", "0")
+
+# A landing does not hang on luck: every run of the suite tries the same generated examples. `make search` looks for new ones.
+hypothesis.settings.register_profile("suite", derandomize=True, deadline=None)
+hypothesis.settings.register_profile("search", max_examples=3000, deadline=None, print_blob=True)
+hypothesis.settings.load_profile("suite")
 
 LEAK_DEADLINE_SECONDS = 5.0
 OUR_THREADS = ("data-plane-", "control-plane-", "barnabas-", "ExpirationReaper-", "kafka-producer-network-thread")
