@@ -28,12 +28,11 @@ from bench.generators import GeneratorFailed, build
 from bench.peers.jars import PeerUnavailable, ensure_jars
 from bench.peers.tools import ToolFailed
 from bench.rows import Row, Side, Verdict, judge, select_groups, selected_rows
-from bench.table import conclude, number, table_of
+from bench.table import FULL_ROUNDS, caveats, conclude, number, table_of
 from bench.workloads import WORKLOADS, Session, WorkFailed
 
 FAILURES = (BrokerFailed, GeneratorFailed, ToolFailed, WorkFailed)
 DESCRIPTORS = 16_384
-FULL_ROUNDS = 3
 Key = tuple[str, Side, int]
 """Row, side, round."""
 
@@ -221,20 +220,6 @@ def prepare(without_kafka: bool) -> None:
     build("fetch")
 
 
-def caveats(harness: Harness) -> list[str]:
-    """Why this run is less than the full comparison, if it is."""
-    found = []
-    if harness.rounds < FULL_ROUNDS or harness.scale < 1:
-        found.append(
-            f"a quick look: {harness.rounds} rounds at {harness.scale:g} of the work; the full comparison has {FULL_ROUNDS}"
-        )
-    if harness.disturbed:
-        found.append(
-            f"{len(harness.disturbed)} groups were measured beside other work on this machine; their figures say little"
-        )
-    return found
-
-
 def report(harness: Harness, json_file: Path | None) -> int:
     verdicts = harness.verdicts()
     other = harness.kinds[Side.KAFKA].name if Side.KAFKA in harness.kinds else "-"
@@ -242,7 +227,7 @@ def report(harness: Harness, json_file: Path | None) -> int:
     harness.console.print(table_of("Side by side, medians of all rounds", sides, verdicts))
     if json_file is not None:
         json_file.write_text(as_json(harness, verdicts) + "\n")
-    for caveat in caveats(harness):
+    for caveat in caveats(harness.rounds, harness.scale, len(harness.disturbed)):
         harness.console.print(f"[yellow]{caveat}[/]")
     return conclude(harness.console, verdicts, harness.failures)
 

@@ -23,11 +23,10 @@ from bench import neighbours
 from bench.brokers import KAFKA, OURS, BrokerFailed, BrokerProcess, Kind
 from bench.client_rows import GROUPS, ClientRow, Group, chosen, works_of
 from bench.rows import Verdict, judge
-from bench.table import conclude, number, table_of
+from bench.table import FULL_ROUNDS, caveats, conclude, number, table_of
 from bench.workloads import WorkFailed, create_topic, record_count
 
 WORK_SECONDS = 300
-FULL_ROUNDS = 3
 WARM_UP_RECORDS = 500_000
 FILLS_TOPICS = "ours-arrow"
 
@@ -131,20 +130,11 @@ def expect_records(broker: BrokerProcess, work: str, topic: str, wanted: int) ->
         raise WorkFailed(f"{work}: {found} of {wanted} records are in the topic")
 
 
-def caveats(harness: Harness) -> list[str]:
-    """Why this run is less than the full comparison, if it is."""
+def is_compiled() -> bool:
+    """Asked at the end: the works run in processes of their own, and importing the package settles which form this one has."""
     from barnabas.native import is_kernel_native, is_native
 
-    found = []
-    if harness.rounds < FULL_ROUNDS or harness.scale < 1:
-        found.append(
-            f"a quick look: {harness.rounds} rounds at {harness.scale:g} of the work; the full run has {FULL_ROUNDS}"
-        )
-    if not (is_native() and is_kernel_native()):
-        found.append("request path or record kernel run as plain Python, not compiled; `make native`")
-    if harness.disturbed:
-        found.append(f"{harness.disturbed} groups were measured beside other work on this machine")
-    return found
+    return is_native() and is_kernel_native()
 
 
 @click.command(help=__doc__.split("\n\n", 1)[0] if __doc__ else "")
@@ -171,7 +161,7 @@ def main(rounds: int, only: tuple[str, ...], kind: str, scale: float) -> None:
     verdicts = harness.verdicts()
     title = f"Clients side by side on {harness.kind.name}'s broker, medians of all rounds"
     console.print(table_of(title, ("ours", "peer"), verdicts))
-    for caveat in caveats(harness):
+    for caveat in caveats(harness.rounds, harness.scale, harness.disturbed, is_compiled()):
         console.print(f"[yellow]{caveat}[/]")
     sys.exit(conclude(console, verdicts, harness.failures))
 

@@ -26,9 +26,7 @@ from bench.generators import GeneratorFailed, build
 from bench.log_rows import GROUPS, chosen
 from bench.log_workloads import WORKLOADS, LogSession
 from bench.rows import Row, Verdict, judge
-from bench.table import conclude, number, table_of
-
-FULL_ROUNDS = 3
+from bench.table import FULL_ROUNDS, caveats, conclude, number, table_of
 
 
 @dataclass(slots=True)
@@ -125,25 +123,10 @@ def report(harness: Harness, json_file: Path | None) -> int:
     harness.console.print(table_of("The log beside the bare work, medians of all rounds", ("log", "bare"), verdicts))
     if json_file is not None:
         json_file.write_text(as_json(harness, verdicts) + "\n")
-    for caveat in caveats(harness):
+    compiled = is_native() and is_kernel_native()
+    for caveat in caveats(harness.rounds, harness.scale, len(harness.disturbed), compiled):
         harness.console.print(f"[yellow]{caveat}[/]")
     return conclude(harness.console, verdicts, harness.failures)
-
-
-def caveats(harness: Harness) -> list[str]:
-    """Why this run is less than the full comparison, if it is."""
-    found = []
-    if harness.rounds < FULL_ROUNDS or harness.scale < 1:
-        found.append(
-            f"a quick look: {harness.rounds} rounds at {harness.scale:g} of the work; the full run has {FULL_ROUNDS}"
-        )
-    if not (is_native() and is_kernel_native()):
-        found.append("request path or record kernel run as plain Python, not compiled; `make native`")
-    if harness.disturbed:
-        found.append(
-            f"{len(harness.disturbed)} groups were measured beside other work on this machine; their figures say little"
-        )
-    return found
 
 
 @click.command(help=__doc__)

@@ -12,8 +12,10 @@ from rich.table import Table
 
 from bench.rows import Bound, Verdict
 
-__all__ = ["conclude", "number", "table_of"]
+__all__ = ["FULL_ROUNDS", "caveats", "conclude", "number", "table_of"]
 
+FULL_ROUNDS = 3
+"""Rounds of a comparison that counts."""
 _DECIMALS = ("s", "ms", "×")
 
 
@@ -51,6 +53,18 @@ def _bound(verdict: Verdict) -> str:
     if row.bound is Bound.NONE:
         return "-"
     return f"{row.bound.value} {row.limit:g}" + (f" {row.unit}" if row.bound is Bound.OURS_AT_MOST else "")
+
+
+def caveats(rounds: int, scale: float, disturbed: int, compiled: bool = True) -> list[str]:
+    """Why a run is less than the full comparison, if it is; `disturbed`: groups of rows that ran beside other work."""
+    found = []
+    if rounds < FULL_ROUNDS or scale < 1:
+        found.append(f"a quick look: {rounds} rounds at {scale:g} of the work; the full comparison has {FULL_ROUNDS}")
+    if not compiled:
+        found.append("request path or record kernel run as plain Python, not compiled; `make native`")
+    if disturbed:
+        found.append(f"{disturbed} groups were measured beside other work on this machine; their figures say little")
+    return found
 
 
 def conclude(console: Console, verdicts: list[Verdict], failures: Mapping[str, str]) -> int:

@@ -100,18 +100,38 @@ class UnlimitedMemoryPool:
         return "<UnlimitedMemoryPool>"
 
 
-class SimpleMemoryPool:
-    """A counter of free bytes; nothing is pre-allocated. `available` may be negative after a last, large claim."""
+class _BoundedPool:
+    """The lock of a pool that can run out, and those who want to know when memory comes back."""
 
     unlimited = False
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._listeners: tuple[Callable[[], None], ...] = ()
+
+    def add_listener(self, listener: Callable[[], None]) -> None:
+        with self._lock:
+            self._listeners = (*self._listeners, listener)
+
+    def remove_listener(self, listener: Callable[[], None]) -> None:
+        with self._lock:
+            self._listeners = tuple(one for one in self._listeners if one != listener)
+
+    def _notify(self) -> None:
+        """Only the step from "nothing free" to "something free" is told: before it nobody can be waiting."""
+        for listener in self._listeners:
+            listener()
+
+
+class SimpleMemoryPool(_BoundedPool):
+    """A counter of free bytes; nothing is pre-allocated. `available` may be negative after a last, large claim."""
 
     def __init__(self, size: int) -> None:
         if size <= 0:
             raise ValueError(f"memory pool size must be positive, not {size}")
+        super().__init__()
         self.size = size
         self._free = size
-        self._lock = threading.Lock()
-        self._listeners: tuple[Callable[[], None], ...] = ()
 
     def available(self) -> int:
         return self._free
@@ -141,19 +161,6 @@ class SimpleMemoryPool:
             came_back = came_back and self._free > 0
         if came_back:
             self._notify()
-
-    def _notify(self) -> None:
-        """Only the step from "nothing free" to "something free" is told: before it nobody can be waiting."""
-        for listener in self._listeners:
-            listener()
-
-    def add_listener(self, listener: Callable[[], None]) -> None:
-        with self._lock:
-            self._listeners = (*self._listeners, listener)
-
-    def remove_listener(self, listener: Callable[[], None]) -> None:
-        with self._lock:
-            self._listeners = tuple(one for one in self._listeners if one != listener)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} size={self.size} used={self.used()}>"
@@ -212,23 +219,20 @@ class LeakTrackingMemoryPool(SimpleMemoryPool):
         super()._give_back(buffer)
 
 
-class FixedSizeMemoryPool:
+class FixedSizeMemoryPool(_BoundedPool):
     """Buffers of one size, kept for reuse; a larger claim is refused with OversizedClaim.
 
     The bytes of a receive are only valid until its buffer is released: the next request is read into the same memory.
     """
 
-    unlimited = False
-
     def __init__(self, size: int, buffer_size: int) -> None:
         if buffer_size <= 0 or size < buffer_size:
             raise ValueError(f"a pool of {size} bytes cannot hold a buffer of {buffer_size} bytes")
+        super().__init__()
         self.buffer_size = buffer_size
         self.size = size // buffer_size * buffer_size
         self._free = self.size // buffer_size
         self._kept: list[bytearray] = []
-        self._lock = threading.Lock()
-        self._listeners: tuple[Callable[[], None], ...] = ()
 
     def available(self) -> int:
         return self._free * self.buffer_size
@@ -260,16 +264,7 @@ class FixedSizeMemoryPool:
             self._free += 1
             came_back = self._free == 1
         if came_back:
-            for listener in self._listeners:
-                listener()
-
-    def add_listener(self, listener: Callable[[], None]) -> None:
-        with self._lock:
-            self._listeners = (*self._listeners, listener)
-
-    def remove_listener(self, listener: Callable[[], None]) -> None:
-        with self._lock:
-            self._listeners = tuple(one for one in self._listeners if one != listener)
+            self._notify()
 
     def __repr__(self) -> str:
         return f"<FixedSizeMemoryPool size={self.size} buffer_size={self.buffer_size} used={self.used()}>"

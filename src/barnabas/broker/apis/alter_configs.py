@@ -6,13 +6,11 @@ Thread: handler (writes the catalog, never inline). Lock: none of its own.
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING
 
 from barnabas.broker.apis import config_resources
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.alter_configs import (
-    AlterableConfig,
     AlterConfigsRequest,
     AlterConfigsResource,
     AlterConfigsResourceResponse,
@@ -26,38 +24,22 @@ if TYPE_CHECKING:
 
 def handle(request: Request, broker: BrokerServices) -> AlterConfigsResponse:
     body: AlterConfigsRequest = request.body
-    times = Counter((resource.resource_type, resource.resource_name) for resource in body.resources)
-    return AlterConfigsResponse(
-        responses=[_alter(resource, times, broker, body.validate_only) for resource in body.resources]
-    )
+    refused = config_resources.change_each(body.resources, broker, body.validate_only, _edit)
+    return AlterConfigsResponse(responses=[_answer(*outcome) for outcome in zip(body.resources, refused, strict=True)])
 
 
 def error_response(body: AlterConfigsRequest, version: int, error: KafkaError) -> AlterConfigsResponse:
     return AlterConfigsResponse(responses=[_answer(resource, error) for resource in body.resources])
 
 
-def _alter(
-    resource: AlterConfigsResource, times: Counter[tuple[int, str]], broker: BrokerServices, validate_only: bool
-) -> AlterConfigsResourceResponse:
-    key = (resource.resource_type, resource.resource_name)
-    try:
-        if times[key] > 1:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-        configs = _configs(resource.configs)
-        config_resources.change(broker, key, lambda _: configs, validate_only)
-    except KafkaError as error:
-        return _answer(resource, error)
-    return _answer(resource, None)
-
-
-def _configs(given: list[AlterableConfig]) -> dict[str, str]:
-    config_resources.refuse_duplicate_keys([config.name for config in given])
+def _edit(resource: AlterConfigsResource) -> config_resources.ConfigEdit:
+    config_resources.refuse_duplicate_keys([config.name for config in resource.configs])
     configs = {}
-    for config in given:
+    for config in resource.configs:
         if config.value is None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for {config.name}")
         configs[config.name] = config.value
-    return configs
+    return lambda _: configs
 
 
 def _answer(resource: AlterConfigsResource, error: KafkaError | None) -> AlterConfigsResourceResponse:

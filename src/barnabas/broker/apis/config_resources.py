@@ -7,8 +7,8 @@ Lock: none of its own; `Topics` and `DynamicBrokerConfig` make read, check and s
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from barnabas.broker.topic_names import check_name
 from barnabas.errors import ErrorCode, KafkaError
@@ -20,6 +20,38 @@ TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 """Kafka's ConfigResource types."""
 
 ConfigEdit = Callable[[Mapping[str, str]], Mapping[str, str]]
+
+
+class ConfigResource(Protocol):
+    """A resource as either request names it."""
+
+    resource_type: int
+    resource_name: str
+
+
+Resource = TypeVar("Resource", bound=ConfigResource)
+
+
+def change_each(
+    resources: Sequence[Resource],
+    broker: BrokerServices,
+    validate_only: bool,
+    edit_of: Callable[[Resource], ConfigEdit],
+) -> list[KafkaError | None]:
+    """Change each resource by itself; of each, why it was refused, if it was. `edit_of` may refuse, too."""
+    times = Counter((resource.resource_type, resource.resource_name) for resource in resources)
+    refused: list[KafkaError | None] = []
+    for resource in resources:
+        key = (resource.resource_type, resource.resource_name)
+        try:
+            if times[key] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+            change(broker, key, edit_of(resource), validate_only)
+        except KafkaError as error:
+            refused.append(error)
+        else:
+            refused.append(None)
+    return refused
 
 
 def change(broker: BrokerServices, resource: tuple[int, str], edit: ConfigEdit, validate_only: bool) -> None:

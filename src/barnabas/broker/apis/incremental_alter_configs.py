@@ -8,8 +8,8 @@ Thread: handler (writes the catalog, resizes thread pools, never inline). Lock: 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from barnabas.broker.apis import config_resources
@@ -34,9 +34,10 @@ SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 
 def handle(request: Request, broker: BrokerServices) -> IncrementalAlterConfigsResponse:
     body: IncrementalAlterConfigsRequest = request.body
-    times = Counter((resource.resource_type, resource.resource_name) for resource in body.resources)
+    edits = partial(_edit, broker.config)
+    refused = config_resources.change_each(body.resources, broker, body.validate_only, edits)
     return IncrementalAlterConfigsResponse(
-        responses=[_alter(resource, times, broker, body.validate_only) for resource in body.resources]
+        responses=[_answer(*outcome) for outcome in zip(body.resources, refused, strict=True)]
     )
 
 
@@ -46,19 +47,9 @@ def error_response(
     return IncrementalAlterConfigsResponse(responses=[_answer(resource, error) for resource in body.resources])
 
 
-def _alter(
-    resource: AlterConfigsResource, times: Counter[tuple[int, str]], broker: BrokerServices, validate_only: bool
-) -> AlterConfigsResourceResponse:
-    key = (resource.resource_type, resource.resource_name)
-    try:
-        if times[key] > 1:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-        _check_operations(resource.configs)
-        change = _Change(resource, broker.config)
-        config_resources.change(broker, key, change.apply, validate_only)
-    except KafkaError as error:
-        return _answer(resource, error)
-    return _answer(resource, None)
+def _edit(config: Config, resource: AlterConfigsResource) -> config_resources.ConfigEdit:
+    _check_operations(resource.configs)
+    return _Change(resource, config).apply
 
 
 def _check_operations(operations: Sequence[AlterableConfig]) -> None:
