@@ -200,6 +200,20 @@ def test_a_peer_that_sent_as_much_before_gets_its_memory_at_once() -> None:
             assert bytes(receive.payload) == data[4:]
 
 
+def test_a_large_frame_that_is_there_takes_one_turn_of_the_poller() -> None:
+    """RP-25: behind a full scratch the rest is read at once; when it is not there yet, the frame has begun all the same."""
+    reader = ReadAheadReader(10_000_000)
+    data = frame(b"x" * 500_000)
+    with channel_with([data, data, data[: frame_module.SCRATCH_BYTES]]) as channel:
+        while reader.read(channel) is None:
+            assert channel.body is not None
+        receive = reader.read(channel)
+        assert receive is not None
+        assert bytes(receive.payload) == data[4:]
+        assert reader.read(channel) is None
+        assert channel.body_received == frame_module.SCRATCH_BYTES - 4
+
+
 def test_the_pooled_reader_never_reads_past_a_frame() -> None:
     """PP-35: what is not claimed stays in the socket."""
     pool = SimpleMemoryPool(1000)

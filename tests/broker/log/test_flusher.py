@@ -78,12 +78,15 @@ def test_a_thread_that_commits_for_itself_does_not_wake_the_flusher(tmp_path: Pa
         assert flusher._rung
 
 
-def test_a_slow_disk_is_left_to_the_flusher_for_a_while(tmp_path: Path) -> None:
+@pytest.mark.parametrize("sync_seconds", [0.006, 0.5])
+def test_a_slow_disk_is_left_to_the_flusher_for_a_while(tmp_path: Path, sync_seconds: float) -> None:
+    """For ten times as long as the flush took, and a second at most."""
+
     class Slow(FileSystem):
         clock = ManualClock()
 
         def sync(self, fd: int) -> None:
-            self.clock.advance(seconds=0.006)
+            self.clock.advance(seconds=sync_seconds)
             super().sync(fd)
 
     disk = Slow()
@@ -92,10 +95,14 @@ def test_a_slow_disk_is_left_to_the_flusher_for_a_while(tmp_path: Path) -> None:
         flusher = store.manager.flusher
         flusher.join()
         store.log.on_durable(store.log.append(batch(1)).last_offset + 1, lambda _: None)
+        began = store.clock.monotonic_ns()
         flusher.commit()
+        pause = min((store.clock.monotonic_ns() - began) / 1e8, 1.0)
         store.log.on_durable(store.log.append(batch(1)).last_offset + 1, lambda _: None)
         assert (flusher.wanted, flusher._rung) == (False, True)
-        store.clock.advance(seconds=1.1)
+        store.clock.advance(seconds=0.9 * pause)
+        assert not flusher.wanted
+        store.clock.advance(seconds=0.2 * pause)
         assert flusher.wanted
 
 
