@@ -48,10 +48,10 @@ test: bytecode ## run the whole test suite
 
 # What talks to a broker through our clients; the unit tests in these directories run along.
 KAFKA_TESTS := tests/client tests/producer tests/consumer tests/clients tests/cli tests/test_examples.py tests/test_docstrings.py \
-	tests/faults/test_producer_network.py tests/faults/test_dying_chain.py
+	tests/faults/test_producer_network.py tests/faults/test_dying_chain.py tests/spark
 
-test-kafka: bytecode peers ## the tests of clients, command line and examples against Apache Kafka instead of our broker
-	@BARNABAS_TEST_AGAINST=kafka $(PYTEST) -n $(WORKERS) --dist loadfile -m "not serial" -q --timeout 180 -o faulthandler_timeout=170 $(KAFKA_TESTS)
+test-kafka: bytecode peers ## the tests of clients, command line, examples and Spark against Apache Kafka instead of our broker (a quarter of an hour)
+	@BARNABAS_TEST_AGAINST=kafka $(PYTEST) -n $(WORKERS) --dist loadfile -m "not serial" -q --timeout 400 -o faulthandler_timeout=390 $(KAFKA_TESTS)
 
 search: bytecode ## the tests with generated data, with thousands of new examples each: `make test` tries the same ones every time
 	@$(PYTEST) -n $(WORKERS) --dist worksteal -m hypothesis --hypothesis-profile search -q --timeout 1200 -o faulthandler_timeout=1100

@@ -25,6 +25,9 @@ KAFKA_EXIT_CODE = 128 + 15
 TEST_JVM = ("-Xmx768M", "-Xms256M", *QUICK)
 TEST_KAFKA = Kind("Kafka", kafka_command_with(TEST_JVM), KAFKA.durable, start_seconds=150)  # on a busy machine
 
+KEEPS = {"log.retention.ms": "-1"}
+"""Tests write records with times long ago, and every five minutes a broker deletes what is older than a week."""
+
 _shared: dict[frozenset[tuple[str, str]], BrokerProcess] = {}
 _shared_ends = ExitStack()
 
@@ -54,7 +57,7 @@ def stop_shared_brokers() -> None:
 
 @contextmanager
 def own_live_broker(settings: Mapping[str, str] | None = None) -> Iterator[BrokerProcess]:
-    with BrokerProcess(kind_under_test(), settings or {}) as broker:
+    with BrokerProcess(kind_under_test(), {**KEEPS, **(settings or {})}) as broker:
         try:
             yield broker
         except BaseException as error:

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.brokers import KAFKA, OURS, BrokerProcess, Kind
+from bench.brokers import OURS, BrokerProcess, Kind
 from bench.peers.jars import jar_directory
-from tests.live_broker import AGAINST_KAFKA, kind_under_test
+from tests.live_broker import AGAINST_KAFKA, KEEPS, TEST_KAFKA
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -59,9 +59,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
 
 
 def _started(kind: Kind, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    if kind is KAFKA and not (shutil.which("java") and jar_directory().is_dir()):
+    if kind is TEST_KAFKA and not (shutil.which("java") and jar_directory().is_dir()):
         pytest.skip("Apache Kafka is not here: make peers")
-    settings = {"auto.create.topics.enable": "false"}
+    settings = {**KEEPS, "auto.create.topics.enable": "false"}
     with BrokerProcess(kind, settings, tmp_path_factory.mktemp(kind.name)) as running:
         yield running
 
@@ -73,13 +73,13 @@ def our_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProce
 
 @pytest.fixture(scope="session")
 def kafka_itself(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    yield from _started(KAFKA, tmp_path_factory)
+    yield from _started(TEST_KAFKA, tmp_path_factory)
 
 
 @pytest.fixture
 def broker(request: pytest.FixtureRequest) -> BrokerProcess:
     """The broker under test."""
-    found: BrokerProcess = request.getfixturevalue("kafka_itself" if kind_under_test() is KAFKA else "our_broker")
+    found: BrokerProcess = request.getfixturevalue("kafka_itself" if AGAINST_KAFKA else "our_broker")
     return found
 
 

@@ -18,7 +18,7 @@ import pytest
 
 from barnabas import Admin, Consumer
 from bench.brokers import BrokerProcess, dies_with_its_parent
-from tests.live_broker import kind_under_test
+from tests.live_broker import KEEPS, kind_under_test
 from tests.spark.conftest import ROOT, spark_environment
 from tests.spark.sink_driver import BATCHES_PER_TASK, ROWS_PER_BATCH
 from tests.spark.topics import SparkTopic, make_topic
@@ -137,7 +137,7 @@ def test_killed_workers_drivers_and_brokers_lose_nothing(
 ) -> None:
     """Each of them dies while a batch is half written; the driver that comes after goes on from the checkpoint."""
     gate = tmp_path / "gate"
-    with BrokerProcess(kind_under_test(), {}, tmp_path_factory.mktemp("broker")) as broker:
+    with BrokerProcess(kind_under_test(), KEEPS, tmp_path_factory.mktemp("broker")) as broker:
         source, target = make_topic(broker, topic_name, 2), make_topic(broker, f"{topic_name}-out", 2)
         sent = found = 0
         for _ in range(ROUNDS):

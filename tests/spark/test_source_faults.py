@@ -12,7 +12,7 @@ from barnabas import Admin
 from barnabas.errors import BarnabasError
 from barnabas.spark.data_loss import DataLoss
 from bench.brokers import BrokerProcess
-from tests.live_broker import kind_under_test
+from tests.live_broker import KEEPS, kind_under_test
 from tests.spark.as_spark import Stream, batch_table, batch_tasks, places, values
 from tests.spark.topics import SparkTopic, make_topic
 from tests.waiting import wait_until
@@ -24,7 +24,7 @@ QUICK = {"fetchOffset.numRetries": "2", "fetchOffset.retryIntervalMs": "10"}
 @pytest.fixture
 def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     """A broker that a test may kill."""
-    with BrokerProcess(kind_under_test(), {}, tmp_path_factory.mktemp("broker")) as running:
+    with BrokerProcess(kind_under_test(), KEEPS, tmp_path_factory.mktemp("broker")) as running:
         yield running
 
 
