@@ -17,7 +17,7 @@ import pyarrow.parquet
 import pytest
 
 from barnabas import Admin, Consumer, NewTopic, Producer
-from tests.live_broker import live_broker
+from tests.live_broker import own_live_broker
 from tests.spark.conftest import ROOT, spark_environment
 from tests.waiting import wait_until
 
@@ -44,7 +44,7 @@ pytestmark = [
 @pytest.fixture
 def servers() -> Iterator[str]:
     """A broker with the topics of the examples, which all have the same names: one each."""
-    with live_broker() as broker:
+    with own_live_broker() as broker:
         with Admin({"bootstrap.servers": broker.bootstrap}) as admin:
             admin.create_topics([NewTopic("orders", partitions=3), NewTopic("revenue"), NewTopic("large-orders")])
         yield broker.bootstrap
