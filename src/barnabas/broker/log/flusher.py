@@ -28,7 +28,7 @@ _DUE_CHECK_MS = 50
 _NS_PER_MS = 1_000_000
 SLOW_FLUSH_NS = 5_000_000
 """After a flush that took longer, threads with other work leave the disk to the flusher for a while."""
-_COMMIT_PAUSES = 10
+_COMMIT_PAUSE_FACTOR = 10
 """For so many times as long as the flush took: one that met a busy disk by chance costs little, a slow disk is left alone."""
 _LONGEST_COMMIT_PAUSE_NS = 1_000_000_000
 
@@ -107,7 +107,7 @@ class Flusher(ServerThread):
         self._flush_wanted()
         ended = self._clock.monotonic_ns()
         if ended - began > SLOW_FLUSH_NS:
-            self._commit_from_ns = ended + min(_COMMIT_PAUSES * (ended - began), _LONGEST_COMMIT_PAUSE_NS)
+            self._commit_from_ns = ended + min(_COMMIT_PAUSE_FACTOR * (ended - began), _LONGEST_COMMIT_PAUSE_NS)
             self.wakeup()
 
     def wakeup(self) -> None:
