@@ -53,10 +53,12 @@ ROWS = (
     ),
     _ratio("plain", "send", "send(), no results, to confluent-kafka without callbacks", 1.0, ("ours", "confluent")),
     _ratio("arrow", "send", "send_arrow, to the same", 3.0, ("ours-arrow", "confluent")),
-    ClientRow(
-        Row("defaults", "send", "send(), no results, each with its own defaults", "records/s", Bound.NONE, 0),
-        "ours-defaults",
-        "confluent-defaults",
+    _ratio(
+        "defaults",
+        "send",
+        "send(), no results, each with its own defaults",
+        1.0,
+        ("ours-defaults", "confluent-defaults"),
     ),
     _ratio(
         "poll",

@@ -8,7 +8,14 @@ import pytest
 
 from barnabas.errors import ConfigError
 from barnabas.producer import Producer
-from barnabas.producer.config import acks_of, delivery_timeout_ms, is_idempotent, producer_config, take_objects
+from barnabas.producer.config import (
+    acks_of,
+    batch_size,
+    delivery_timeout_ms,
+    is_idempotent,
+    producer_config,
+    take_objects,
+)
 from barnabas.producer.serializers import string_serializer
 
 SERVERS = {"bootstrap.servers": "localhost:9092"}
@@ -18,7 +25,6 @@ def test_kafkas_defaults() -> None:
     config = producer_config(SERVERS)
     wanted = {
         "acks": "all",
-        "batch.size": 16_384,
         "buffer.memory": 33_554_432,
         "compression.type": "none",
         "delivery.timeout.ms": 120_000,
@@ -80,6 +86,26 @@ def test_transactions_are_refused_rather_than_left_out() -> None:
 def test_a_batch_must_fit_into_the_memory() -> None:
     with pytest.raises(ConfigError, match=r"must be at most buffer\.memory = 2048"):
         producer_config({**SERVERS, "buffer.memory": 2048, "batch.size": 4096})
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ({}, 131_072),
+        ({"buffer.memory": 1 << 30}, 131_072),
+        ({"buffer.memory": 1 << 24}, 65_536),  # room for 256
+        ({"buffer.memory": 1 << 20}, 16_384),  # never smaller than Kafka's
+        ({"buffer.memory": 2048}, 2048),  # unless that does not fit
+        ({"max.request.size": 100_000}, 100_000),
+        ({"max.request.size": 1000}, 16_384),
+        ({"batch.size": 16_384}, 16_384),
+        ({"batch.size": 500_000}, 500_000),
+        ({"batch.size": 0}, 0),
+    ],
+)
+def test_a_batch_size_that_nobody_chose_fits_the_memory(given: dict[str, object], wanted: int) -> None:
+    """ADR 10; what was chosen is left alone."""
+    assert batch_size(producer_config({**SERVERS, **given})) == wanted
 
 
 class TestIdempotence:

@@ -7,7 +7,6 @@ from collections import Counter
 
 import pytest
 
-from barnabas.producer.accumulator import AccumulatorSettings
 from barnabas.producer.partitioner import BuiltInPartitioner, partition_for_key
 from barnabas.records.kernel.builder import murmur2
 from tests.producer.parts import Parts, cluster
@@ -129,7 +128,3 @@ class TestStickiness:
         parts.metadata.known = cluster({"t": (0,) * 5})
         parts.append(b"x", 4)
         assert parts.accumulator.lanes["t"].partition_count == 5
-
-
-def test_the_settings_have_kafkas_defaults() -> None:
-    assert AccumulatorSettings().batch_size == 16_384

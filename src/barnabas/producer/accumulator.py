@@ -37,7 +37,7 @@ _MAX_PLAIN_SHARE = 16  # a compressed batch may take as many times batch.size pl
 class AccumulatorSettings:
     """What the user chose, as far as it matters here."""
 
-    batch_size: int = 16_384
+    batch_size: int
     linger_ms: int = 0
     delivery_timeout_ms: int = 120_000
     codec: int = NONE

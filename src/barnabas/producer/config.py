@@ -1,4 +1,4 @@
-"""The settings of a producer, with Kafka's names and defaults, and the combinations that cannot work (PP-4).
+"""The settings of a producer, with Kafka's names and, but for batch.size, defaults, and the combinations that cannot work (PP-4).
 
 Role: rows above those that all clients share (`client/config.py`). Objects (serializers, interceptors, a partitioner) may be given
 where Java takes a class name. Thread: import time, then read-only. Lock: none.
@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 _LONG, _INT, _STRING, _BOOLEAN = ConfigType.LONG, ConfigType.INT, ConfigType.STRING, ConfigType.BOOLEAN
 _MAX_INT = 2_147_483_647
 MAX_IDEMPOTENT_IN_FLIGHT = 5
+_KAFKAS_BATCH_SIZE = 16_384
+_BATCHES_IN_MEMORY = 256
 
 PRODUCER_ROWS: tuple[ConfigKey, ...] = (
     ConfigKey(
@@ -33,7 +35,12 @@ PRODUCER_ROWS: tuple[ConfigKey, ...] = (
         one_of("all", "-1", "1", "0"),
     ),
     ConfigKey(
-        "batch.size", _INT, 16_384, "Bytes of a batch. Smaller: more requests; larger: more memory.", at_least(0)
+        "batch.size",
+        _INT,
+        131_072,
+        "Bytes of a batch. Smaller: more requests; larger: more memory. Unless set, less where buffer.memory has no room for 256, "
+        "down to Kafka's 16384.",
+        at_least(0),
     ),
     ConfigKey(
         "buffer.memory", _LONG, 33_554_432, "Bytes for records that were not sent yet or not answered.", at_least(1024)
@@ -116,12 +123,22 @@ def producer_config(given: Mapping[str, object]) -> Config:
     if given.get("transactional.id") is not None:
         raise ConfigError("transactional.id", given["transactional.id"], "this producer has no transactions yet")
     config = client_config("producer", given, PRODUCER_ROWS)
-    if config["batch.size"] > config["buffer.memory"]:
+    if batch_size(config) > config["buffer.memory"]:
         raise ConfigError(
             "batch.size", config["batch.size"], f"must be at most buffer.memory = {config['buffer.memory']}"
         )
     _check_delivery_timeout(config)
     return config
+
+
+def batch_size(config: Config) -> int:
+    """Eight times Kafka's where there is room (ADR 10): who gives a producer little memory, or small requests, gets batches that fit."""
+    chosen: int = config["batch.size"]
+    if config.is_set("batch.size"):
+        return chosen
+    memory: int = config["buffer.memory"]
+    request: int = config["max.request.size"]
+    return min(max(min(chosen, memory // _BATCHES_IN_MEMORY, request), _KAFKAS_BATCH_SIZE), memory)
 
 
 def delivery_timeout_ms(config: Config) -> int:

@@ -32,7 +32,14 @@ from barnabas.net.poller import default_poller
 from barnabas.net.selector import Selector
 from barnabas.producer.accumulator import AccumulatorSettings, RecordAccumulator
 from barnabas.producer.buffer_pool import BufferPool
-from barnabas.producer.config import acks_of, delivery_timeout_ms, is_idempotent, producer_config, take_objects
+from barnabas.producer.config import (
+    acks_of,
+    batch_size,
+    delivery_timeout_ms,
+    is_idempotent,
+    producer_config,
+    take_objects,
+)
 from barnabas.producer.errors import ForkedProducer, ProducerClosed, RecordTooLarge, SerializationError
 from barnabas.producer.interceptors import InterceptorChain
 from barnabas.producer.metrics import ProducerMetrics
@@ -106,7 +113,7 @@ class Producer(SendPath):
         """The parts, from the memory to the thread."""
         idempotent = is_idempotent(settings)
         self._keeper: SequenceKeeper = TransactionManager() if idempotent else NoSequences()
-        self._pool = BufferPool(settings["buffer.memory"], settings["batch.size"], self._clock)
+        self._pool = BufferPool(settings["buffer.memory"], batch_size(settings), self._clock)
         backoff = ExponentialBackoff(settings["retry.backoff.ms"], settings["retry.backoff.max.ms"])
         accumulated = _accumulator_settings(settings)
         self._accumulator = RecordAccumulator(accumulated, self._pool, self._keeper, backoff, self._lanes)
@@ -136,7 +143,7 @@ class Producer(SendPath):
             and self._value_serializer is None
             and self._partitioner is None
             and not self._interceptors
-            and self._config["batch.size"] <= self._max_request_size
+            and batch_size(self._config) <= self._max_request_size
         )
 
     # ---------------------------------------------------------------- sending
@@ -343,7 +350,7 @@ class _Resizer:
 def _accumulator_settings(config: Config) -> AccumulatorSettings:
     name: str = config["compression.type"]
     return AccumulatorSettings(
-        batch_size=config["batch.size"],
+        batch_size=batch_size(config),
         linger_ms=config["linger.ms"],
         delivery_timeout_ms=delivery_timeout_ms(config),
         codec=CODEC_NAMES.index(name),
