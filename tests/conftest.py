@@ -1,11 +1,13 @@
 """What holds for every test: no broker thread outlives the test that started it.
 
 Sockets and files need no check of their own: `filterwarnings = error` turns a ResourceWarning into a failure. A test that
-hangs is ended by pytest-timeout, and pytest's faulthandler prints all stacks shortly before.
+hangs is ended by pytest-timeout, and pytest's faulthandler prints all stacks shortly before; for a test that may take longer than others
+only pytest-timeout does, because stacks of a test that passes look like a failure.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import threading
 from collections.abc import Iterator
@@ -27,6 +29,11 @@ hypothesis.settings.load_profile("suite")
 LEAK_DEADLINE_SECONDS = 5.0
 OUR_THREADS = ("data-plane-", "control-plane-", "barnabas-", "ExpirationReaper-", "kafka-producer-network-thread")
 WIDER_FIXTURES = ("session", "package", "module", "class")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("timeout") is not None:
+        faulthandler.cancel_dump_traceback_later()
 
 
 def _our_threads() -> set[threading.Thread]:
