@@ -78,7 +78,7 @@ def test_ctrl_c_ends_a_consumer_without_a_word(broker: Broker, topic: str) -> No
 
 def test_ctrl_c_loses_nothing_that_a_producer_has_read(broker: Broker, topic: str) -> None:
     # The first line has no room for another in its batch, which is sent; the second one lingers for a minute: only an orderly end sends it.
-    with started(broker, "produce", "-t", topic, "-X", "linger.ms=60000") as writer:
+    with started(broker, "produce", "-t", topic, "-X", "linger.ms=60000", "-X", "batch.size=16384") as writer:
         writer.stdin.write(b"x" * 20_000 + b"\n" + b"y" * 10_000 + b"\n")
         writer.stdin.flush()
         wait_until(lambda: broker.records(topic), SECONDS, "the first record")
