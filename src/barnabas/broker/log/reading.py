@@ -26,13 +26,17 @@ log = logging.getLogger(__name__)
 Tail: TypeAlias = tuple[int, Segment, int]
 """End offset, active segment, its size."""
 
+Hint: TypeAlias = tuple[Segment, int, int]
+"""Where a sequential reader goes on: segment, position, and up to where the kernel was asked to read ahead for it."""
+
 Found = TypeVar("Found")
 
 _ATTEMPTS = 5
 _MAX_HINTS = 64
 _FAR_BEHIND = 64 * 1024
 """A smaller read is too little to be worth a system call more."""
-_READ_AHEAD = 4 * 1024 * 1024
+_READ_AHEAD = 8 * 1024 * 1024
+"""For a reader that goes on; measured: 2 MiB gives 640 to 820 MB/s of what is only on disk, 4 MiB 820 to 1240, 8 MiB 1170 to 1300."""
 _FILES_KEPT_OPEN = 4
 
 
@@ -52,7 +56,7 @@ class LogReader:
         self._repair = repair
         self.records_limit = MIN_DECOMPRESSED_LIMIT
         """How large the records of a batch may become in a look-up that must decompress them."""
-        self._hints: dict[int, tuple[Segment, int]] = {}
+        self._hints: dict[int, Hint] = {}
         self._recent: list[Segment] = []
         self.view = _view(segments)
 
@@ -75,15 +79,15 @@ class LogReader:
         """The batches from the one that holds `offset` on, as the tail that the caller has seen allows."""
         hint = self._hints.get(offset)
         if hint is not None:
-            segment, position = hint
+            segment, position, ahead = hint
             limit = tail[2] if segment is tail[1] else segment.size
             if position < limit and not segment.retired:
-                return self._cut(segment, position, limit, max_bytes, min_one_batch, tail)
+                return self._cut((segment, position, ahead), limit, max_bytes, min_one_batch, tail)
         found = self.find(offset, tail)
         if found is None:
             return b""
         segment, position, limit = found
-        return self._cut(segment, position, limit, max_bytes, min_one_batch, tail)
+        return self._cut((segment, position, position), limit, max_bytes, min_one_batch, tail)
 
     def tail_before(self, offset: int, tail: Tail) -> Tail:
         """A tail for reads that must end before the batch with an offset."""
@@ -140,18 +144,16 @@ class LogReader:
         for segment in self.view.segments:
             segment.release()
 
-    def _cut(
-        self, segment: Segment, position: int, limit: int, max_bytes: int, min_one_batch: bool, tail: Tail
-    ) -> FileRegion | bytes:
+    def _cut(self, begin: Hint, limit: int, max_bytes: int, min_one_batch: bool, tail: Tail) -> FileRegion | bytes:
+        segment, position, _ = begin
         file = segment.file()
         end = position + max_bytes
         if end >= limit:
             end = limit
             if segment is tail[1]:
-                self._remember(tail[0], segment, limit)
+                self._remember(tail[0], (segment, limit, limit))
         else:
-            self._read_ahead(segment, position, end, max_bytes)
-            boundary = self._boundary(segment, position, end)
+            boundary = self._boundary(segment, position, end, self._read_ahead(begin, end, max_bytes))
             if boundary is None:
                 first = segment.place_at(position).size
                 if first > max_bytes and not min_one_batch:
@@ -162,15 +164,20 @@ class LogReader:
         return FileRegion(file, position, end - position)
 
     @staticmethod
-    def _read_ahead(segment: Segment, position: int, end: int, max_bytes: int) -> None:
-        """For a reader that is far behind: what it gets now and what it will ask for next, before `_boundary` looks at the end of it.
+    def _read_ahead(begin: Hint, end: int, max_bytes: int) -> int:
+        """For a reader that is far behind: what it gets now and what it will ask for next, before `_boundary` looks at the end of it. Who
+        goes on reading gets more, as the kernel would do it, so that the disk never waits for a request. Up to where it was asked for.
 
-        That look comes out of order, and the kernel would take the descriptor for one of random reads and stop reading ahead.
+        The kernel itself does not: that look comes out of order, and it would take the descriptor for one of random reads.
         """
-        if max_bytes >= _FAR_BEHIND:
-            segment.will_need(position, end - position + min(max_bytes, _READ_AHEAD))
+        segment, position, ahead = begin
+        if max_bytes < _FAR_BEHIND or ahead >= end + _READ_AHEAD // 2:
+            return ahead
+        until = end + (_READ_AHEAD if ahead > position else min(max_bytes, _READ_AHEAD))
+        segment.will_need(ahead, until - ahead)
+        return until
 
-    def _boundary(self, segment: Segment, position: int, end: int) -> int | None:
+    def _boundary(self, segment: Segment, position: int, end: int, ahead: int) -> int | None:
         """The last batch boundary before `end` that the index knows, if it is after `position`; the next read begins there."""
         try:
             entry = segment.offset_index.floor_by_value(end)
@@ -181,14 +188,14 @@ class LogReader:
             return None  # only an economy: a read without it is right, and a look-up that needs the index repairs it
         if place.last_offset != entry[0]:
             return None
-        self._remember(place.base_offset, segment, place.position)
+        self._remember(place.base_offset, (segment, place.position, max(ahead, place.position)))
         return place.position
 
-    def _remember(self, offset: int, segment: Segment, position: int) -> None:
+    def _remember(self, offset: int, hint: Hint) -> None:
         hints = self._hints
         if len(hints) >= _MAX_HINTS:
             self._hints = hints = {}
-        hints[offset] = (segment, position)
+        hints[offset] = hint
 
     def _keep_open(self, segment: Segment) -> None:
         """Complete segments share a few descriptors per log, however many there are."""
