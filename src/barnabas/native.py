@@ -37,6 +37,7 @@ MODULES = (
     "barnabas.broker.metrics_http",
     "barnabas.broker.network.acceptor",
     "barnabas.broker.network.baton",
+    "barnabas.broker.network.outbox",
     "barnabas.broker.network.processor",
     "barnabas.broker.network.request",
     "barnabas.broker.network.request_channel",

@@ -60,6 +60,9 @@ class FrameReader(Protocol):
     def next_buffered(self, channel: Channel) -> Receive | None:
         """A whole frame from bytes that were read before, or None."""
 
+    def has_next(self, channel: Channel) -> bool:
+        """Whether `next_buffered` has a frame."""
+
 
 class ReadAheadReader:
     """Reads as much as is there into one scratch buffer that all channels of a selector share."""
@@ -175,6 +178,11 @@ class ReadAheadReader:
         channel.leftover_position = 0
         return None
 
+    def has_next(self, channel: Channel) -> bool:
+        start = channel.leftover_position + _SIZE_BYTES
+        rest = len(channel.leftover) - start
+        return rest >= 0 and 0 <= _unpack_size(channel.leftover, channel.leftover_position)[0] <= rest
+
 
 def _begin_body(channel: Channel, size: int, begin: memoryview) -> bytearray:
     """A large frame of which `begin` came. Its memory grows with the bytes, unless the peer has once sent a frame as large: then one
@@ -231,6 +239,9 @@ class PooledReader:
     def next_buffered(self, channel: Channel) -> Receive | None:
         """Exact reads leave nothing over."""
         return None
+
+    def has_next(self, channel: Channel) -> bool:
+        return False
 
     def _read_size(self, channel: Channel) -> bool:
         start = len(channel.leftover)

@@ -18,7 +18,6 @@ import socket
 from contextlib import suppress
 
 from barnabas.clock import Clock, SystemClock
-from barnabas.errors import BarnabasError
 from barnabas.net.authenticator import AuthenticationFailed, Authenticator
 from barnabas.net.channel import (
     AUTHENTICATE,
@@ -38,7 +37,7 @@ from barnabas.net.memory_pool import MemoryPool, OversizedClaim, UnlimitedMemory
 from barnabas.net.mute import MUTED, MUTED_AND_RESPONSE_PENDING, NOT_MUTED, REQUEST_RECEIVED, RESPONSE_SENT
 from barnabas.net.poller import READ, WRITE, Poller, Waker, default_poller
 from barnabas.net.results import PollResults
-from barnabas.net.send import Send
+from barnabas.net.send import Send, SendInProgress
 from barnabas.net.transport import Transport
 
 __all__ = ["ChannelExists", "Selector", "SendInProgress"]
@@ -50,10 +49,6 @@ _MAX_EVENTS = 512
 _EXPIRY_CHECK_NS = 20_000_000  # deadlines are seconds: looking at them more often than this buys nothing
 _LOW_MEMORY_SHARE = 0.1
 _COUNTERS = ("connections_created", "connections_closed", "bytes_in", "bytes_out", "polls", "select_ns", "io_ns")
-
-
-class SendInProgress(BarnabasError):
-    """One send at a time per channel (RP-24): a bug of the owner."""
 
 
 class Selector:
@@ -580,6 +575,10 @@ class Selector:
     def channel(self, channel_id: str) -> Channel | None:
         """The open channel of this id."""
         return self.channels.get(channel_id)
+
+    def has_next(self, channel: Channel) -> bool:
+        """Whether the next poll gives a frame of `channel`, if nothing mutes it, without asking the socket."""
+        return self._reader.has_next(channel)
 
     def lowest_priority_channel(self) -> Channel | None:
         """RP-18: one that is closing already, else the one idle longest."""

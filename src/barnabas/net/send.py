@@ -12,18 +12,23 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+from barnabas.errors import BarnabasError
 from barnabas.net.transport import Transport
 
 if TYPE_CHECKING:
     from barnabas.net.channel import Channel
 
-__all__ = ["FileRegion", "Part", "Send", "framed"]
+__all__ = ["FileRegion", "Part", "Send", "SendInProgress", "framed"]
 
 # Frame on the wire:  size  int32 big-endian, bytes after it | payload
 _pack_size = Struct(">i").pack
-_MORE = getattr(socket, "MSG_MORE", 0)  # a file region follows: let the kernel put both in one packet
+_MORE = getattr(socket, "MSG_MORE", 0)  # more follows at once: let the kernel put both in one packet
 _JOIN_BELOW = 2048  # copying less than this costs less than a second buffer in sendmsg
 _MAX_BUFFERS = 512  # the OS accepts 1024 (IOV_MAX)
+
+
+class SendInProgress(BarnabasError):
+    """One send at a time per channel (RP-24): a bug of the owner."""
 
 
 class HasFileno(Protocol):
@@ -67,14 +72,16 @@ def framed(parts: Sequence[Part]) -> list[Part]:
 
 
 class Send:
-    """Bytes on their way to one channel; `attachment` belongs to whoever built it."""
+    """Bytes on their way to one channel; `attachment` belongs to whoever built it. With `more` the kernel may keep a single buffer
+    until the next send or `Transport.push`, 200 ms at most."""
 
-    __slots__ = ("_index", "_offset", "attachment", "channel", "parts", "size", "written")
+    __slots__ = ("_index", "_offset", "attachment", "channel", "more", "parts", "size", "written")
 
     def __init__(self, parts: Sequence[Part], attachment: object = None) -> None:
         self.parts = parts
         self.attachment = attachment
         self.channel: Channel | None = None
+        self.more = False
         self.written = 0
         self._index = 0
         self._offset = 0
@@ -98,7 +105,7 @@ class Send:
             if type(part) is not FileRegion:
                 # The common answer: one buffer, one system call.
                 try:
-                    count = transport.send(part)
+                    count = transport.send(part, _MORE if self.more else 0)
                 except BlockingIOError:
                     return 0
                 self.written = self._offset = count

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Protocol
 
 __all__ = ["PlaintextTransport", "Transport"]
@@ -31,6 +32,9 @@ class Transport(Protocol):
     def sendfile(self, fd: int, offset: int, count: int) -> int: ...
 
     def has_buffered(self) -> bool: ...
+
+    def push(self) -> None:
+        """Nothing follows what was sent with the announcement of more: let it go."""
 
     def close(self) -> None: ...
 
@@ -57,6 +61,10 @@ class PlaintextTransport:
 
     def has_buffered(self) -> bool:
         return False
+
+    def push(self) -> None:
+        with suppress(OSError):  # not a TCP socket, which keeps nothing back; or a broken one
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def close(self) -> None:
         self._socket.close()
