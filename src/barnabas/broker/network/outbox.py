@@ -4,7 +4,7 @@ Role:    a send that wakes a sleeping client costs more than the request itself.
          or when the first has waited `MAX_DEFER_NS` (measured: 17 000 requests/s with a send after each request, 27 000 with sends
          at the end of the turn); and where the next request of the same client is already here, the kernel is told that more follows,
          and two responses wake the client once (ADR 11).
-Thread:  the processor's. Lock: none.
+Thread:  whoever runs the processor's turns. Lock: none of its own; they hold `Processor.loop`.
 """
 
 from __future__ import annotations

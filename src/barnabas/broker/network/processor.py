@@ -146,10 +146,12 @@ class Processor(ServerThread):
         self._take_loop()
         try:
             self.turn()
+            wanted = stand_in.group_commit.wanted
+            if wanted:
+                self._outbox.push()
         finally:
             self.loop.release()
-        if stand_in.group_commit.wanted:
-            self._outbox.push()
+        if wanted:
             self._baton_turn.end()
             stand_in.commit(self)
 
