@@ -49,9 +49,12 @@ class World:
 @pytest.fixture(scope="module")
 def line() -> Iterator[tuple[FaultyProxy, Broker]]:
     """A broker that is reached through the proxy only; a JVM is slow to start, so that the tests share it."""
-    with FaultyProxy() as proxy, own_broker(config={"advertised.listeners": proxy.advertised}) as broker:
-        proxy.target = broker.port
-        yield proxy, broker
+    with FaultyProxy() as proxy:
+        # No auto-creation: a metadata request that a test leaves under way must not make anew what the fixture deletes.
+        config = {"advertised.listeners": proxy.advertised, "auto.create.topics.enable": False}
+        with own_broker(config=config) as broker:
+            proxy.target = broker.port
+            yield proxy, broker
 
 
 @pytest.fixture
