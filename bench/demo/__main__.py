@@ -276,9 +276,10 @@ def main(arguments: list[str] | None = None) -> int:
         console.print("stopped, nothing was proved")
         return 130
     except (DemoFailed, QueryFailed, NoJava, BrokerFailed, BarnabasError, PySparkException, OSError) as error:
-        console.print(f"[red]the demo failed:[/] {escape(str(error))}")
+        console.print(f"[red]the demo failed:[/] {escape(str(error))}", soft_wrap=True)  # a path stays whole
         if isinstance(error, (QueryFailed, PySparkException)):
-            console.print(f"{options.folder / 'spark.log'} has more; barnabas doctor spark looks for the usual causes")
+            more = "has more; barnabas doctor spark looks for the usual causes"
+            console.print(f"{options.folder / 'spark.log'} {more}", soft_wrap=True)
         return 1
     tell_of_files(options.folder, console)
     console.print("\n[bold green]PROVED[/]" if proved else "\n[bold red]NOT PROVED[/]: see the lines marked with ✗")
