@@ -207,6 +207,46 @@ def test_a_bad_setting_is_named_with_its_value_and_what_is_allowed(
     assert all(word in text for word in words), text
 
 
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("listeners=foo", "listeners = 'foo': must be a list of NAME://host:port"),
+        ("listeners=", "listeners = '': must be a list of NAME://host:port"),
+        ("barnabas.metrics.listener=foo", "barnabas.metrics.listener = 'foo': must be host:port"),
+        ("log.dirs=,", "log.dirs = ',': must not be empty"),
+        ("log.dir=", "log.dir = '': must not be empty"),
+    ],
+)
+def test_beside_other_options_a_bad_setting_is_shown_as_it_was_written(
+    start: StartBroker, setting: str, words: str
+) -> None:
+    assert words in refusal(start(*FREE_PORTS, "-o", setting))
+
+
+def test_a_file_of_settings_that_is_missing_is_named(start: StartBroker) -> None:
+    said = "barnabas: the file of settings missing.properties cannot be read: No such file or directory\n"
+    assert refusal(start("start", "missing.properties")) == said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--data-dir", ""), "--data-dir is empty: it must name a directory"),
+        (("--data-dir", " "), "--data-dir is empty: it must name a directory"),
+        (("start", ""), "the name of the file of settings is empty"),
+        (("--memory", "--data-dir", "d"), "--memory and --data-dir exclude each other"),
+        (("one", "two"), "only one file of settings can be given, not 2: one two"),
+    ],
+)
+def test_arguments_that_cannot_be_are_refused_before_anything_is_written(
+    start: StartBroker, tmp_path: Path, arguments: tuple[str, ...], words: str
+) -> None:
+    code, out, err = start(*FREE_PORTS, *arguments).finish()
+    assert (code, out) == (2, "")
+    assert f"Error: {words}\n" in err
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_port_that_is_taken_is_named(start: StartBroker) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

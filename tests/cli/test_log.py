@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 from confluent_kafka import Producer
 
+from barnabas.broker.log.checkpoints import LOG_START_FILE
 from barnabas.cli import log as command
 from barnabas.cli import main
 from tests.broker.log.inspection.logs import fingerprint, flip, make_log, segments, spots
@@ -110,6 +111,29 @@ def test_repair_says_what_it_did_and_verify_agrees(log: Path) -> None:
     assert done["clean"]
     assert run("verify", log).exit_code == 0
     assert "Nothing to repair" in run("repair", log).output
+
+
+def test_repair_names_the_damage_that_it_leaves_and_what_nothing_can_be_done_about(log: Path) -> None:
+    damaged = damage_one_batch(log)
+    gone, behind = segments(log)[1:3]
+    for file in gone.parent.glob(f"{gone.stem}.*"):
+        file.unlink()
+    (log / LOG_START_FILE).write_text("0\n1\nt 0 100000\n")
+    planned = run("repair", "--dry-run", log).output
+    assert f"{LOG_START_FILE} says" in planned.partition("Nothing can be done about this damage")[2]
+    assert planned.count(behind.name) == planned.count(damaged.name) == 1
+    result = run("repair", log)
+    assert result.exit_code == 1
+    assert "Damage is left. 0 things done." in result.output
+    assert result.output.count(behind.name) == result.output.count(damaged.name) == 1
+    result = run("repair", "--drop-damaged", log)
+    assert result.exit_code == 1, "the log ends before its start"
+    assert f"offsets {gone.stem.lstrip('0')} to {int(behind.stem) - 1} are missing" in result.output
+    result = run("repair", "--dry-run", log)
+    assert result.exit_code == 1
+    assert "0 things to do." in result.output
+    assert LOG_START_FILE in result.output
+    assert behind.name not in result.output
 
 
 @pytest.mark.skipif(AGAINST_KAFKA, reason="looks into our own data directory")

@@ -134,6 +134,37 @@ class TestDamage:
         assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
         assert part.position == 1
 
+    @pytest.mark.parametrize("columns", [False, True])
+    @pytest.mark.parametrize("bit", [0x01, 0x10, 0x20])
+    def test_a_flipped_bit_does_not_turn_a_batch_into_one_that_is_left_out(self, bit: int, columns: bool) -> None:
+        """As a control batch, or one of an aborted transaction, it would be passed over without a word."""
+        data = bytearray(log(Batch([b"a"]).build()))
+        data[22] ^= bit
+        part = fetched(bytes(data))
+        with pytest.raises(KafkaError, match=r"offset 0 of t-0.*checksum"):
+            part.take_run(10) if columns else part.take_records(10)
+
+    @pytest.mark.parametrize("columns", [False, True])
+    @pytest.mark.parametrize("wrong", [100, 1, 0])
+    def test_a_base_offset_that_its_neighbours_contradict_ends_the_fetch_before_it(
+        self, wrong: int, columns: bool
+    ) -> None:
+        """No checksum covers it. The next fetch begins there, and the broker says what it thinks of it."""
+        data = bytearray(log(*[Batch([b"a", b"b"]).build()] * 4))
+        size = len(data) // 4
+        data[2 * size : 2 * size + 8] = wrong.to_bytes(8)
+        part = fetched(memoryview(bytes(data)))
+        assert (run_offsets if columns else offsets)(part) == [0, 1, 2, 3]
+        assert part.end_offset == 4
+
+    def test_gaps_that_compaction_left_end_nothing(self) -> None:
+        data = bytearray(log(*[Batch([b"a"]).build()] * 3))
+        size = len(data) // 3
+        for number, offset in enumerate((5, 9, 20)):
+            data[number * size : number * size + 8] = offset.to_bytes(8)
+        part = fetched(memoryview(bytes(data)))
+        assert (offsets(part), part.end_offset) == ([5, 9, 20], 21)
+
     def test_a_wrong_checksum_ends_a_run_and_comes_with_the_next_call(self) -> None:
         part = fetched(log(Batch([b"a"]).build(), Batch([b"b"], changes={"crc": 7}).build()))
         run = part.take_run(10)

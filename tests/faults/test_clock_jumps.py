@@ -153,8 +153,11 @@ def jump_and_watch(
     for seconds in (0, *jumps):
         for load in loads:
             load.fault(f"the clock jumps by {seconds} s")
-        clock.jump(seconds)
         began = clock.wall_ms()
+        if times:
+            times[-1] = times[-1][0], began
+        clock.jump(seconds)
+        began += seconds * 1000
         for load in loads:
             load.await_resumed()
             load.await_acked(50)

@@ -127,6 +127,8 @@ def test_row_37_records_go_while_they_are_read_and_the_broker_is_killed(full: bo
             for _ in range(kills):
                 writer.await_acked(dice.randint(300, 1500))
                 start = max(start, delete_some(admin, broker, topic, dice.randint(0, 200)), start_of(broker, topic))
+                if not done:  # otherwise the kills come whenever they come
+                    wait_until(lambda: cleanings(broker), SECONDS, "a compaction")
                 done += int(cleanings(broker))
                 broker.kill()
                 broker.start()

@@ -1,4 +1,4 @@
-"""Files that a crash, a disk or somebody else has damaged: rows 4, 5, 6 and 8 of faults.md, on real files.
+"""Files that a crash, a disk or somebody else has damaged: rows 4 to 8 of faults.md, on real files.
 
 What is true is what the log said before the damage, and a plain reading of the batches that were written.
 """
@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,8 @@ from barnabas.broker.log.results import AppendOrigin, IsolationLevel
 from barnabas.broker.log.segment import Place, Segment
 from barnabas.records.batch import iterate_batches
 from barnabas.records.reader import record_times
+from tests.broker.log.damage import DAMAGES as DAMAGED_BATCHES
+from tests.broker.log.damage import STOPS, damage_and_read
 from tests.broker.log.stores import Store, region_bytes
 from tests.faults.conftest import Report
 from tests.records.batches import NOW_MS, Batch, batch, end_marker, sequenced, transactional
@@ -332,6 +335,22 @@ def test_an_index_is_rebuilt_quickly(tmp_path: Path, report: Report, value_size:
         f"indexes of batches of {len(made)} bytes are rebuilt at {rate:.0f} MB/s (at least {MIN_REBUILD_MB_PER_SECOND})",
     )
     assert rate >= MIN_REBUILD_MB_PER_SECOND
+
+
+# Row 7: bit rot. What clients see of it is in test_bit_rot.py.
+
+
+@pytest.mark.timeout(600)
+def test_one_damaged_batch_costs_no_other(tmp_path: Path, full: bool, report: Report) -> None:
+    """faults.md row 7: header and records; also the row's neighbour, an unclean stop, which must not cut below the recovery point."""
+    rounds = 60 if full else 3
+    for damage, stop in product(DAMAGED_BATCHES, STOPS):
+        for seed in range(rounds):
+            path = tmp_path / f"{damage.__name__} {stop} {seed}"
+            damage_and_read(path, damage, stop, seed)
+            shutil.rmtree(path)
+    count = rounds * len(DAMAGED_BATCHES) * len(STOPS)
+    report(7, f"{count} logs with a damaged batch, after each kind of stop: 0 other records lost, 0 offsets used twice")
 
 
 # Row 8: snapshots.

@@ -69,8 +69,8 @@ def world(line: tuple[FaultyProxy, Broker]) -> Iterator[World]:
         broker.delete_topic(topic)
 
 
-def send_all(producer: Producer, count: int) -> list[RecordFuture]:
-    return [producer.send(TOPIC, b"%08d" % number + b"x" * 100) for number in range(count)]
+def send_all(producer: Producer, count: int, first: int = 0) -> list[RecordFuture]:
+    return [producer.send(TOPIC, b"%08d" % number + b"x" * 100) for number in range(first, first + count)]
 
 
 def all_once_and_in_order(world: World, futures: list[RecordFuture]) -> None:
@@ -89,12 +89,13 @@ class TestRow25:
             world.proxy.break_chance = 0.02
             futures = send_all(ours, count)
             assert [future.result(300).offset for future in futures] == list(range(count))
+            while not world.proxy.broken:  # all had luck: full batches on a slow machine are few
+                futures += send_all(ours, 20, len(futures))
+                futures[-1].result(300)
         all_once_and_in_order(world, futures)
-        assert world.proxy.broken
         seconds = time.monotonic() - start
-        report(
-            25, f"{count} of {count} written once and in order through {world.proxy.broken} resets in {seconds:.0f} s"
-        )
+        all_of_them = f"{len(futures)} of {len(futures)}"
+        report(25, f"{all_of_them} written once and in order through {world.proxy.broken} resets in {seconds:.0f} s")
 
     @pytest.mark.timeout(900)
     def test_a_slow_and_narrow_line(self, world: World, full: bool, report: Report) -> None:

@@ -22,6 +22,7 @@ from tests.faults.compacting import earliest
 from tests.faults.conftest import Report
 from tests.history import Workload, WorkloadPlan
 from tests.live_broker import live_broker
+from tests.waiting import wait_until
 
 KEYS = 40
 SHRINKING = {
@@ -59,6 +60,8 @@ def test_row_37_what_may_go_goes_and_the_rest_stays(full: bool, report: Report, 
                 load.await_acked(dice.randint(300, 1000))
                 delete_some(admin, load.topic, starts, dice.randint(0, 100))
                 starts = not_back(starts, starts_of(broker, load.topic))
+                if not cleanings:  # otherwise the kills come whenever they come
+                    wait_until(lambda: cleanings_of(broker), SECONDS, "a compaction")
                 cleanings += cleanings_of(broker)
                 load.fault("kill -9")
                 broker.kill()

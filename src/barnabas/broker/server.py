@@ -23,6 +23,7 @@ from barnabas.broker.listeners import advertised, join_address, parse_listeners
 from barnabas.broker.log.config import LogConfig, LogManagerSettings
 from barnabas.broker.log.files import FileSystem
 from barnabas.broker.log.manager import LogManager
+from barnabas.broker.log.results import ForeignLogDir
 from barnabas.broker.metrics_registration import register_broker_metrics
 from barnabas.broker.network.socket_server import SocketServer
 from barnabas.broker.purgatory import Purgatory, Timer, TimerThread
@@ -154,13 +155,19 @@ class BrokerServer:
         self.socket_server.group_commit = logs.flusher
         self._on_close("log", logs.shutdown)
         # As Kafka's metadata.log.dir, the first directory must work: the catalog is there, and nowhere else.
-        catalog = Catalog.open(Path(directories[0]) / CATALOG_FILE_NAME, self.clock, config["cluster.id"])
+        file, wanted = Path(directories[0]) / CATALOG_FILE_NAME, config["cluster.id"] or ""
+        catalog = Catalog.open(file, self.clock, wanted or logs.stored_cluster_id())
         self._on_close("catalog", lambda _: catalog.close())
+        cluster_id = catalog.snapshot.cluster_id
+        logs.claim_directories(cluster_id, wanted)
+        if wanted and wanted != cluster_id:
+            raise ForeignLogDir("cluster.id", wanted, cluster_id, str(file.absolute()))
         return logs, catalog
 
     def _recover(self, logs: LogManager, topics: Topics, catalog: Catalog) -> None:
         self.state = RECOVERY
         logs.startup(topics.reconcile(), cluster_id=catalog.snapshot.cluster_id)
+        catalog.skip_producer_ids(max((each.largest_producer_id() for each in logs.logs()), default=-1))
         self.state = STARTING
 
     def _start_timer(self, services: BrokerServices) -> None:

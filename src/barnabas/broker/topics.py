@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from barnabas.broker.catalog import Catalog, NewTopic, TopicInfo
 from barnabas.broker.log.config import LogConfig
+from barnabas.broker.log.file_kinds import NotAFile
 from barnabas.broker.log.files import FileSystem
 from barnabas.broker.log.manager import LogManager, PartitionSpec
 from barnabas.broker.topic_directories import PartitionDirectory, scan
@@ -288,7 +289,12 @@ class Topics:
         # Directories of live topics need no look inside, unless a deleted topic had the same name.
         known = self._catalog.snapshot.topics.keys() - set(deleted.values())
         for directory in scan(self._files, log_dir, known):
-            topic_id = directory.topic_id(self._files)
+            try:
+                topic_id = directory.topic_id(self._files)
+            except NotAFile as error:
+                log.warning("%s: %s; whose it is cannot be said, so it is left alone", directory.path, error)
+                left.add(directory.topic)
+                continue
             lost_id = topic_id is None and directory.topic in deleted.values()
             if topic_id in deleted or lost_id:
                 # Without an id it is of the deleted topic, or of a new one of that name whose first flush never came: a power

@@ -79,7 +79,7 @@ class Signals:
 def collect_settings(
     file: Path | None, environ: Mapping[str, str], overrides: tuple[str, ...], options: Mapping[str, object]
 ) -> dict[str, object]:
-    """All settings that the user gave, in order of precedence; raises `ConfigError`."""
+    """All settings that the user gave, in order of precedence; raises `BarnabasError`."""
     given: dict[str, object] = {}
     if file is not None:
         given.update(_read_file(file))
@@ -95,7 +95,7 @@ def _read_file(file: Path) -> dict[str, str]:
         return load_properties(file.read_text())
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise ConfigError("server.properties", file, f"cannot be read: {reason}") from error
+        raise BarnabasError(f"the file of settings {file} cannot be read: {reason}") from error
 
 
 def _parse_override(text: str) -> tuple[str, str]:
@@ -111,12 +111,18 @@ def _apply_options(given: dict[str, object], options: Mapping[str, object]) -> d
         given.pop("log.dir", None)
         given["log.dirs"] = str(options["data_dir"])
     if options.get("port") is not None:
-        first, *others = str(given.get("listeners") or DEFAULT_LISTENER).split(",")
-        given["listeners"] = ",".join([f"{first.rpartition(':')[0]}:{options['port']}", *others])
+        first, comma, others = str(given.get("listeners", DEFAULT_LISTENER)).partition(",")
+        name, mark, address = first.partition("://")
+        given["listeners"] = name + mark + _with_port(address, options["port"]) + comma + others
     if options.get("metrics_port") is not None:
-        host = str(given.get(METRICS_SETTING) or DEFAULT_METRICS).rpartition(":")[0]
-        given[METRICS_SETTING] = f"{host}:{options['metrics_port']}"
+        given[METRICS_SETTING] = _with_port(str(given.get(METRICS_SETTING) or DEFAULT_METRICS), options["metrics_port"])
     return given
+
+
+def _with_port(address: str, port: object) -> str:
+    """Another port in host:port. What is nothing of that kind stays as the user wrote it, for the error that names it."""
+    host, colon, old = address.rpartition(":")
+    return f"{host}:{port}" if colon and "]" not in old else address
 
 
 def avoid_taken_default(given: dict[str, object]) -> None:
@@ -195,6 +201,18 @@ def start_server(config: Config) -> BrokerServer:
     return server
 
 
+def check_usage(files: tuple[str, ...], memory: bool, data_dir: object) -> None:
+    """What arguments cannot be, taken by themselves or together."""
+    if len(files) > 1:
+        raise click.UsageError(f"only one file of settings can be given, not {len(files)}: {' '.join(files)}")
+    if files and not files[0].strip():
+        raise click.UsageError("the name of the file of settings is empty")
+    if data_dir is not None and not str(data_dir).strip():
+        raise click.UsageError("--data-dir is empty: it must name a directory")
+    if memory and data_dir is not None:
+        raise click.UsageError("--memory and --data-dir exclude each other")
+
+
 LOG_LEVELS = click.Choice(["TRACE", "DEBUG", "INFO", "WARNING", "ERROR"], case_sensitive=False)
 
 
@@ -203,9 +221,7 @@ LOG_LEVELS = click.Choice(["TRACE", "DEBUG", "INFO", "WARNING", "ERROR"], case_s
 @click.option(
     "-p", "--port", type=click.IntRange(0, 65535), help="Port of the first listener; 0 takes a free one. [9092]"
 )
-@click.option(
-    "--data-dir", type=click.Path(file_okay=False, path_type=Path), help="Where the log lives. [./barnabas-data]"
-)
+@click.option("--data-dir", type=click.Path(file_okay=False), help="Where the log lives. [./barnabas-data]")
 @click.option("--memory", is_flag=True, help="Keep the data in memory; it is gone when the broker stops.")
 @click.option("--metrics-port", type=click.IntRange(0, 65535), help="Port of /metrics and /health. [9404]")
 @click.option("-o", "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="Any setting; may be repeated.")
@@ -219,10 +235,7 @@ def command(
     num.io.threads), then --override, then the other options; the later wins. `barnabas config broker` lists them all.
     """
     files = properties[1:] if properties[:1] == ("start",) else properties
-    if len(files) > 1:
-        raise click.UsageError(f"only one file of settings can be given, not {len(files)}: {' '.join(files)}")
-    if memory and options.get("data_dir") is not None:
-        raise click.UsageError("--memory and --data-dir exclude each other")
+    check_usage(files, memory, options.get("data_dir"))
     logging.basicConfig(level=log_level.upper(), format=LOG_FORMAT)
     try:
         given = collect_settings(Path(files[0]) if files else None, os.environ, overrides, options)

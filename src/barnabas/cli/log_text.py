@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import sys
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -127,7 +128,7 @@ def _print_findings(out: Console, report: PartitionReport, everything: bool) -> 
         out.print(f"             {escape(finding.text)}", style="dim" if finding.severity is Severity.NOTE else None)
     left = report.damage + report.notes - len(shown)
     if left:
-        out.print(f"  … and {number(left)} more (--all)")
+        out.print(f"  … and {number(left)} more (barnabas log verify --all)")
     out.print()
 
 
@@ -180,7 +181,9 @@ def print_repair(report: RepairReport) -> None:
     out = console()
     if report.dry_run and report.actions:
         out.print("[yellow]Nothing was written; this would be done:[/]")
-    for partition, actions in _by_partition(report.actions).items():
+    # After a repair what is left is named as a verification does; a dry run knows of that only what it would leave.
+    actions_shown = [action for action in report.actions if action.done or report.dry_run]
+    for partition, actions in _by_partition(actions_shown).items():
         out.print(f"[bold]{escape(partition) or 'log directory'}[/]")
         for action in actions:
             colour = "green" if action.done else "red"
@@ -188,10 +191,30 @@ def print_repair(report: RepairReport) -> None:
             out.print(f"               [dim]{escape(action.text)}[/]")
         out.print()
     out.print(_repair_verdict(report))
+    left = _left_over(report)
+    if report.dry_run and any(each.damage for each in left):
+        out.print("[bold red]Nothing can be done about this damage:[/]")
+    for each in left:
+        _print_findings(out, each, everything=False)
     if any(not action.done for action in report.actions):
         out.print(
-            "[dim]--drop-damaged[/] takes the damaged bytes out, into .damaged files; later batches keep their offsets."
+            "[dim]--drop-damaged[/] takes the damaged bytes out, into .damaged files, and notes missing offsets as lost; "
+            "later batches keep their offsets."
         )
+
+
+def _left_over(report: RepairReport) -> list[PartitionReport]:
+    """The damage that is there after a repair; of a dry run, what nothing would be done about."""
+    planned = {(action.partition, action.file) for action in report.actions} if report.dry_run else set()
+    left = []
+    for each in (report.directory, *report.partitions):
+        findings = [
+            finding
+            for finding in each.findings
+            if finding.severity is Severity.DAMAGE and (finding.partition, finding.file) not in planned
+        ]
+        left.append(replace(each, findings=findings, damage=len(findings), notes=0))
+    return left
 
 
 def _by_partition(actions: list[Action]) -> dict[str, list[Action]]:
@@ -203,10 +226,10 @@ def _by_partition(actions: list[Action]) -> dict[str, list[Action]]:
 
 def _repair_verdict(report: RepairReport) -> str:
     done = sum(action.done for action in report.actions)
-    if report.dry_run:
-        return "Nothing to repair." if not report.actions else f"{_count(done, 'thing')} to do."
     if not report.actions and report.clean:
         return "[bold green]Nothing to repair.[/]"
+    if report.dry_run:
+        return f"{_count(done, 'thing')} to do."
     if report.clean:
         return f"[bold green]Repaired.[/] {_count(done, 'thing')} done; a verification finds no damage now."
     return f"[bold red]Damage is left.[/] {_count(done, 'thing')} done."

@@ -90,6 +90,7 @@ class FetchedPartition:
         self._end, next_offset = whole_batches(data)
         if not self._end and len(data):
             self._raise_no_batch()
+        self._data = data[: self._end]
         self.end_offset = next_offset if self._end else offset
 
     def _raise_no_batch(self) -> NoReturn:
@@ -105,6 +106,15 @@ class FetchedPartition:
             return parse_header(self._data, place)
         except CorruptBatch as error:
             raise self._corrupt(self.position, error) from error
+
+    def _checked_batch(self, place: int) -> tuple[BatchHeader, bytes]:
+        """A header, and the bytes of its batch that have a checksum. Nothing in the header is believed before that: a flipped bit would
+        make it a batch that nobody wants."""
+        header = self._header(place)
+        checked = bytes(self._data[place + PREFIX_SIZE : place + header.size])
+        if self._decoding.check_crcs and crc32c(checked, 0, len(checked)) != header.crc:
+            raise self._corrupt(header.base_offset, CorruptBatch("the checksum is wrong"))
+        return header, checked
 
     @property
     def is_stale(self) -> bool:
@@ -142,10 +152,10 @@ class FetchedPartition:
 
     def _unusual_run(self, place: int) -> Run:
         """The batch that a run ended in front of, as a run of its own: without records if it is left out, decompressed if need be."""
-        header = self._header(place)
+        header, checked = self._checked_batch(place)
         run = Run(memoryview(b""), 0, header.next_offset)
         if self._is_wanted(place, header):
-            data, begin = self._decompressed(place, header)
+            data, begin = self._decompressed(checked, header)
             run = Run(memoryview(_plain_header(header, len(data) - begin) + data[begin:]), 0, self.position)
             run.measure(False, True, _ALL_ROWS)
             if not run.stop:
@@ -159,9 +169,9 @@ class FetchedPartition:
         topic, number = self.state.partition
         while self._place < self._end:
             place = self._place
-            header = self._header(place)
+            header, checked = self._checked_batch(place)
             if self._is_wanted(place, header):
-                data, begin = self._decompressed(place, header)
+                data, begin = self._decompressed(checked, header)
                 try:
                     self._records = batch_records(data, begin, header, topic, number, self.position)
                 except CorruptBatch as error:
@@ -192,12 +202,9 @@ class FetchedPartition:
             if marker is not None and not marker.commit:
                 self._aborting.discard(header.producer_id)
 
-    def _decompressed(self, position: int, header: BatchHeader) -> tuple[bytes, int]:
+    def _decompressed(self, checked: bytes, header: BatchHeader) -> tuple[bytes, int]:
         """The records of a batch, and where they begin in these bytes."""
-        checked = bytes(self._data[position + PREFIX_SIZE : position + header.size])
         try:
-            if self._decoding.check_crcs and crc32c(checked, 0, len(checked)) != header.crc:
-                raise CorruptBatch("the checksum is wrong")
             if header.codec == NONE:
                 return checked, _RECORDS_IN_CHECKED
             return decompress(header.codec, checked[_RECORDS_IN_CHECKED:], self._decoding.max_decompressed), 0

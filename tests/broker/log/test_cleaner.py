@@ -17,7 +17,8 @@ from barnabas.broker.log.manager import LogManager
 from barnabas.broker.log.pacing import Pacer, Throttle
 from barnabas.broker.log.partition_log import PartitionLog
 from barnabas.clock import ManualClock, SystemClock
-from tests.broker.log.compacted import CompactedStore, keyed, latest, records
+from barnabas.records.batch import HEADER, HEADER_SIZE, PREFIX, PREFIX_SIZE, crc32c
+from tests.broker.log.compacted import CompactedStore, batches, keyed, latest, records
 from tests.records.batches import NOW_MS
 from tests.waiting import wait_until
 
@@ -141,7 +142,8 @@ def test_a_damaged_batch_makes_the_partition_uncleanable_and_others_go_on(
     other = another_log(store, "other", 10)
     path = Path(store.log.segments[0].path)
     data = bytearray(path.read_bytes())
-    data[100] ^= 1
+    (first, _), *_ = batches(store.log)
+    data[first.size + 30] ^= 1
     path.write_bytes(data)
     while store.clean():
         pass
@@ -149,13 +151,35 @@ def test_a_damaged_batch_makes_the_partition_uncleanable_and_others_go_on(
     assert list(store.manager.cleaner.uncleanable()) == [store.log]
     assert store.manager.cleaner.uncleanable_count(directory) == 1
     assert store.manager.cleaner.uncleanable_bytes(directory) == len(data)
-    assert "t-0 cannot be cleaned" in caplog.text
+    (line,) = (record for record in caplog.records if "t-0 cannot be cleaned" in record.getMessage())
+    assert f"{path}: the batch at position {first.size} is damaged" in line.getMessage()
+    assert f"barnabas log repair --drop-damaged {store.directory}" in line.getMessage()
+    assert "Traceback" not in caplog.text
     assert len(records(other)) == 2
     assert path.read_bytes() == data, "it is left as it is"
     assert not list(store.directory.glob("*.cleaned"))
     store.manager.delete("t", 0)
     store.clean()
     assert store.manager.cleaner.uncleanable_count(directory) == 0
+
+
+def test_records_that_cannot_be_read_under_a_good_checksum_are_named_by_their_place(
+    store: CompactedStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    dirty_segment(store)
+    path = Path(store.log.segments[0].path)
+    data = path.read_bytes()
+    (first, _), *_ = batches(store.log)
+    header = first._replace(record_count=2, base_offset=1)  # the second batch, which has only one
+    checked = HEADER.pack(*header)[PREFIX_SIZE:] + data[first.size + HEADER_SIZE : 2 * first.size]
+    damaged = PREFIX.pack(*header[:4], crc32c(checked)) + checked
+    path.write_bytes(data[: first.size] + damaged + data[2 * first.size :])
+    while store.clean():
+        pass
+    assert list(store.manager.cleaner.uncleanable()) == [store.log]
+    (line,) = (record for record in caplog.records if "t-0 cannot be cleaned" in record.getMessage())
+    assert f"{path}: the batch at position {first.size} is damaged" in line.getMessage()
+    assert "Traceback" not in caplog.text
 
 
 def test_policies_that_change_at_run_time(store: CompactedStore) -> None:

@@ -281,3 +281,104 @@ def test_a_swap_that_kafka_left_is_completed(dirty: Path, tmp_path: Path) -> Non
     assert no_leftovers(store)
     assert latest(store.log) == wanted
     store.close()
+
+
+# A .swap that is no whole segment.
+
+
+def left_at_swap(dirty: Path, path: Path) -> tuple[CompactedStore, Path]:
+    """A store that was killed when a new segment, not an empty one, had its .swap name and the old one its own; and that .log.swap."""
+
+    class Stopping(FileSystem):
+        def rename(self, old: str, new: str) -> None:
+            if new.endswith(".deleted") and any(each.stat().st_size for each in Path(old).parent.glob("*.log.swap")):
+                raise Killed
+            super().rename(old, new)
+
+    store = opened(dirty, path, Stopping())
+    with pytest.raises(Killed):
+        store.clean()
+    store.abandon()
+    store.files = FileSystem()
+    (swap,) = store.directory.glob("*.log.swap")
+    return store, swap
+
+
+def log_files(store: CompactedStore) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in store.directory.glob("*.log")}
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+
+
+def test_a_stray_swap_replaces_no_segment(dirty: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    store = opened(dirty, tmp_path / "log", FileSystem())
+    wanted = batches(store.log)
+    stray = Path(store.log.segments[1].path + ".swap")
+    store.close()
+    stray.write_bytes(b"hi")
+    store.open()
+    assert batches(store.log) == wanted
+    assert not stray.exists()
+    assert stray.with_name(stray.name + ".damaged").read_bytes() == b"hi"
+    (line,) = warnings(caplog)
+    assert stray.name + ".damaged" in line
+    store.close()
+
+
+@pytest.mark.parametrize("damage", ["a bit", "the end is cut off", "zeros follow"])
+def test_a_damaged_swap_is_undone_while_the_old_segments_are_there(
+    dirty: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: str
+) -> None:
+    store, swap = left_at_swap(dirty, tmp_path / "log")
+    wanted = log_files(store)
+    assert swap.name.removesuffix(".swap") in wanted
+    data = bytearray(swap.read_bytes())
+    if damage == "a bit":
+        data[-1] ^= 1
+    elif damage == "zeros follow":
+        data += bytes(100)
+    else:
+        del data[-1:]
+    swap.write_bytes(data)
+    store.open()
+    assert log_files(store) == wanted
+    assert no_leftovers(store)
+    assert swap.with_name(swap.name + ".damaged").read_bytes() == data
+    assert len(warnings(caplog)) == 1
+    store.clean_all()
+    assert len({each.key for each in records(store.log)}) == len(records(store.log)), (
+        "it is compacted as if nothing had been"
+    )
+    store.close()
+
+
+def test_a_start_that_is_killed_while_it_undoes_a_damaged_swap_is_repeated(dirty: Path, tmp_path: Path) -> None:
+    for point in range(1, 25):
+        store, swap = left_at_swap(dirty, tmp_path / f"at-{point}")
+        wanted = log_files(store)
+        swap.write_bytes(swap.read_bytes()[:-1])
+        store.files = files = CountingFiles()
+        kill_at(files, point)
+        with contextlib.suppress(Killed):
+            store.open()
+        store.abandon()
+        store.files = FileSystem()
+        store.open()
+        assert log_files(store) == wanted, f"call {point}"
+        assert no_leftovers(store)
+        store.close()
+
+
+def test_a_damaged_swap_is_completed_when_it_is_all_that_is_left(dirty: Path, tmp_path: Path) -> None:
+    store, swap = left_at_swap(dirty, tmp_path / "log")
+    data = swap.read_bytes()[:-1]
+    swap.write_bytes(data)
+    old = swap.with_name(swap.name.removesuffix(".swap"))
+    old.rename(old.with_name(old.name + ".deleted"))
+    store.open()
+    assert no_leftovers(store)
+    assert not list(store.directory.glob("*.damaged"))
+    assert old.read_bytes().startswith(data)
+    store.close()

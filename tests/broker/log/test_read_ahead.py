@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +18,8 @@ SIZE = 16_000
 READ = 100_000
 WINDOW = 1 << 20
 BATCHES = 300
+
+linux = pytest.mark.skipif(not hasattr(os, "RWF_NOWAIT"), reason="only Linux says what is in memory")
 
 
 class Asked(FileSystem):
@@ -83,3 +86,44 @@ def test_a_small_read_asks_for_nothing(store: Store, asked: Asked) -> None:
 def test_a_reader_at_the_end_asks_for_nothing(store: Store, asked: Asked) -> None:
     read_on(store, BATCHES - 2)
     assert asked.regions == []
+
+
+@pytest.fixture
+def advised(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The advice that the kernel was given."""
+    given: list[int] = []
+    advise = os.posix_fadvise
+
+    def noting(fd: int, position: int, length: int, advice: int) -> None:
+        given.append(advice)
+        advise(fd, position, length, advice)
+
+    monkeypatch.setattr(os, "posix_fadvise", noting)
+    return given
+
+
+@linux
+def test_the_kernel_is_not_asked_for_what_is_in_memory(store: Store, asked: Asked, advised: list[int]) -> None:
+    read_on(store, 0)
+    assert asked.regions
+    assert advised == []
+
+
+@linux
+def test_the_kernel_is_asked_for_what_is_not_in_memory(store: Store, asked: Asked, advised: list[int]) -> None:
+    with asked.open(store.log.segments[0].path) as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        try:
+            os.preadv(file.fileno(), (bytearray(1),), 2 * WINDOW, os.RWF_NOWAIT)
+        except BlockingIOError:
+            pass
+        else:
+            pytest.skip("this file system keeps everything in memory")
+    read_on(store, 0, WINDOW)
+    assert advised == [os.POSIX_FADV_DONTNEED, os.POSIX_FADV_WILLNEED]
+
+
+def test_what_is_behind_the_end_is_not_asked_for(store: Store, asked: Asked) -> None:
+    read_on(store, BATCHES - READ // SIZE - 3)
+    assert asked.regions[-1][1] == store.log.size

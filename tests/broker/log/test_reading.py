@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from barnabas.broker.log.files import FileSystem
+from barnabas.broker.log.index import WINDOWS
 from barnabas.errors import ErrorCode, KafkaError
 from tests.broker.log.stores import Store, headers_of, read_all, region_bytes
 from tests.records.batches import batch
@@ -123,6 +125,37 @@ def test_reads_of_a_sequential_reader_need_few_small_reads(tmp_path: Path) -> No
         assert files.bytes <= 8192 * reads
 
 
+def test_a_reader_that_follows_another_one_needs_no_look_up(tmp_path: Path) -> None:
+    files = CountingFiles()
+    with Store(tmp_path, files) as store:
+        for _ in range(2000):
+            store.log.append(batch(1, size=2000))
+        leader = follower = 0
+        for turn in range(3):
+            first = store.log.read(leader, 1 << 20)
+            files.calls = 0
+            second = store.log.read(follower, 1 << 20)
+            assert files.calls <= (turn == 0)  # to begin, a reader looks where the first batch ends
+            assert region_bytes(second) == region_bytes(first)
+            leader = follower = headers_of(second)[-1].next_offset
+
+
+def test_readers_far_apart_do_not_take_each_others_place_in_the_index(tmp_path: Path) -> None:
+    files = CountingFiles()
+    with Store(tmp_path, files, index_interval_bytes=0) as store:
+        for _ in range(WINDOWS * 2000):
+            store.log.append(batch(1, 100))
+        size = store.log.size // (WINDOWS * 2000)
+        offsets = [reader * 2000 for reader in range(WINDOWS)]
+        for turn in range(20):
+            if turn == 1:
+                files.calls = 0
+            for reader, offset in enumerate(offsets):
+                result = store.log.read(offset, 40 * size)
+                offsets[reader] += len(region_bytes(result)) // size
+        assert files.calls <= 2 * 19 * WINDOWS  # one each for the batch at the end, and a new window now and then
+
+
 def test_a_look_up_reads_a_little_however_long_the_log_is(tmp_path: Path) -> None:
     files = CountingFiles()
     with Store(tmp_path, files, index_interval_bytes=64) as store:
@@ -201,10 +234,48 @@ def test_every_look_up_is_right_with_a_damaged_index(tmp_path: Path, damage: str
 
 
 def test_bit_rot_in_an_old_segment_is_an_error_of_that_partition_only(store: Store) -> None:
-    """faults.md row 7: a damaged header is reported, never a hang."""
+    """faults.md row 7: a damaged header is reported, never a hang, and what is behind it can be read."""
     for _ in range(10):
         store.log.append(batch(1, size=100))
     with open(store.log.segments[0].path, "r+b") as file:
         file.seek(16)
         file.write(b"\xff")
-    assert error_of(store, 3) == ErrorCode.CORRUPT_MESSAGE
+    assert error_of(store, 0) == ErrorCode.CORRUPT_MESSAGE
+    assert headers_of(store.log.read(3, 1))[0].base_offset == 3
+
+
+def damage_header(store: Store, number: int) -> None:
+    """Of one of ten batches of the same size."""
+    segment = store.log.segments[0]
+    with open(segment.path, "r+b") as file:
+        file.seek(16 + number * segment.size // 10)
+        file.write(b"\xff")
+
+
+def test_a_failure_that_every_reader_meets_again_is_logged_once_a_minute(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(10):
+        store.log.append(batch(1, size=100))
+    damage_header(store, 0)
+    caplog.set_level(logging.ERROR)
+    for _ in range(121):
+        assert error_of(store, 0) == ErrorCode.CORRUPT_MESSAGE
+        store.clock.advance(0.5)
+    first, second = [record.getMessage() for record in caplog.records]
+    assert first.startswith("t-0: cannot read at offset 0: ")
+    assert second == f"{first} (119 more like it were left out before)"
+
+
+def test_another_failure_of_the_same_partition_is_logged_at_once(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(10):
+        store.log.append(batch(1, size=100))
+    caplog.set_level(logging.ERROR)
+    for number in (5, 0):
+        damage_header(store, number)
+        for _ in range(3):
+            assert error_of(store, number) == ErrorCode.CORRUPT_MESSAGE
+    lines = [record.getMessage() for record in caplog.records]
+    assert [line.partition("offset ")[2][0] for line in lines] == ["5", "0"]

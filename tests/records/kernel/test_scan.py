@@ -114,7 +114,7 @@ def read_plainly(data: bytes, check_from: int, interval: int) -> Found:
             break
         if header.last_offset_delta < 0 or header.base_offset < expected or last - BASE > 2**31 - 1:
             break
-        if header.base_offset >= check_from and google_crc32c.value(data[at + 21 : at + size]) != header.crc:
+        if last >= check_from and google_crc32c.value(data[at + 21 : at + size]) != header.crc:
             break
         if header.max_timestamp > best[0]:
             best = (header.max_timestamp, last)
@@ -291,3 +291,35 @@ def test_batches_of_kafka_python_are_walked_over(kernel: Kernel) -> None:
     walk = Walk(kernel, content, 0, 500)
     assert (walk.scan.valid_size, walk.scan.next_offset) == (len(content), offset)
     assert walk.scan.max_time == (NOW_MS + 39, offset - 1)
+
+
+def test_a_walk_goes_on_where_it_is_put(kernel: Kernel) -> None:
+    """Behind a batch that is none; and the one that led there is forgotten."""
+    content, headers = segment([Step(1, 40, number, -1, 0, False, False, 0, 0) for number in range(6)])
+    first, second, third = (header.size for header in headers[:3])
+    damaged = bytearray(content)
+    damaged[first + second + 16] = 0
+    scan = kernel.scan.BatchScan(BASE, len(damaged), NOWHERE, 0)
+    scan.feed(bytes(damaged))
+    assert (scan.problem, scan.valid_size, scan.next_offset) == (kernel.scan.NOT_A_BATCH, first + second, BASE + 2)
+    assert (scan.last_batch, scan.holes) == ((first, BASE + 1), 0)
+    scan.forget_last()
+    behind = first + second + third
+    scan.stand_at(behind, BASE + 3, kernel.scan.FINE)
+    assert (scan.wants_more, scan.read_position, scan.last_batch, scan.holes) == (True, behind, None, 1)
+    scan.feed(bytes(damaged[behind:]))
+    assert (scan.problem, scan.valid_size, scan.next_offset) == (kernel.scan.FINE, len(damaged), BASE + 6)
+    entries = list(struct.iter_unpack(">ii", scan.take_offset_entries()))
+    assert (1, first) not in entries, "the one that was forgotten"
+    assert [offset for offset, _ in entries][-2:] == [4, 5]
+
+
+def test_a_batch_that_holds_the_offset_from_which_on_is_checked_is_checked(kernel: Kernel) -> None:
+    content, headers = segment([Step(4, 40, number, -1, 0, False, False, 0, 0) for number in range(3)])
+    damaged = bytearray(content)
+    damaged[headers[0].size + 61] ^= 1
+    for check_from, valid in ((BASE + 6, headers[0].size), (BASE + 8, len(content))):
+        scan = kernel.scan.BatchScan(BASE, len(damaged), check_from, 0)
+        while scan.wants_more:
+            scan.feed(bytes(damaged[scan.read_position :]))
+        assert scan.valid_size == valid

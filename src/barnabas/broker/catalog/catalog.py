@@ -23,7 +23,8 @@ from typing import TypeVar
 from barnabas.broker.catalog import database
 from barnabas.broker.catalog.database import MetadataDatabase
 from barnabas.broker.catalog.model import CatalogSnapshot, NewTopic, QuotaEntity, TopicInfo, uuid_text
-from barnabas.broker.catalog.producer_ids import ProducerIdBlocks
+from barnabas.broker.catalog.producer_ids import PRODUCER_ID_BLOCK_SIZE, ProducerIdBlocks
+from barnabas.broker.log.checkpoints import CATALOG_FILE
 from barnabas.clock import Clock
 from barnabas.errors import ErrorCode, KafkaError
 
@@ -31,7 +32,7 @@ T = TypeVar("T")
 Change = Callable[[sqlite3.Connection], None]
 Prepare = Callable[[Sequence[TopicInfo]], None]
 
-CATALOG_FILE_NAME = "barnabas-metadata.sqlite"
+CATALOG_FILE_NAME = CATALOG_FILE
 SLOW_COMMIT_MS = 1000
 
 log = logging.getLogger(__name__)
@@ -187,6 +188,19 @@ class Catalog:
     def next_producer_id(self) -> int:
         """An id that no producer of this cluster has had or will get."""
         return self.producer_ids.next_producer_id()
+
+    def skip_producer_ids(self, largest_known: int) -> None:
+        """Never give away an id that the logs know: a catalog that was lost or is an old copy has forgotten who got it.
+
+        Called before the first id is given away. The rest of that id's block is left out too: producers may have it that have not
+        written yet. While the catalog is whole nothing changes, since it is always ahead by a block.
+        """
+        first = (largest_known // PRODUCER_ID_BLOCK_SIZE + 1) * PRODUCER_ID_BLOCK_SIZE
+        with self._write_lock:
+            if self._commit(lambda connection: database.raise_producer_ids(connection, first)):
+                log.warning(
+                    "The logs know producer ids up to %d, the catalog did not: %d is next", largest_known, first
+                )
 
     def _reserve_producer_ids(self, count: int) -> int:
         with self._write_lock:

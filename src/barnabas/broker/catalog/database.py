@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from barnabas.broker.catalog.model import CatalogSnapshot, QuotaEntity, TopicInfo
+from barnabas.broker.log.file_kinds import require_file
 from barnabas.broker.log.results import LogDirLocked, LogDirNotWritable
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError
 
@@ -53,6 +54,8 @@ class MetadataDatabase:
         self.path = path
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
+            for ending in ("", "-wal", "-journal"):
+                require_file(f"{path}{ending}")  # SQLite would wait for a FIFO, and does not name a directory
             # Handlers take turns under the catalog's lock, which is what check_same_thread would guard.
             self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=0)
             try:
@@ -61,7 +64,7 @@ class MetadataDatabase:
                 self._connection.close()
                 raise
         except OSError as error:
-            raise LogDirNotWritable(str(path.parent), error.strerror or str(error)) from error
+            raise LogDirNotWritable(str(path.parent), error) from error
         except sqlite3.Error as error:
             raise _open_error(path, error) from error
 
@@ -204,6 +207,11 @@ def reserve_producer_ids(connection: sqlite3.Connection, count: int) -> int:
     return int(first)
 
 
+def raise_producer_ids(connection: sqlite3.Connection, first: int) -> bool:
+    """The next id is at least this one from now on; whether it was below."""
+    return connection.execute("UPDATE producer_id SET next_id = ? WHERE next_id < ?", (first, first)).rowcount > 0
+
+
 def _open_error(path: Path, error: sqlite3.Error) -> BarnabasError:
     """The catalog is opened before the logs, so it is here that a second broker or a read-only disk is noticed first."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
@@ -211,7 +219,8 @@ def _open_error(path: Path, error: sqlite3.Error) -> BarnabasError:
         return LogDirLocked(str(path.parent))
     if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
         return LogDirNotWritable(str(path.parent), str(error))
-    return BarnabasError(f"cannot open the metadata file {path}: {error}")
+    remedy = "move it away (with its -wal and -shm), and the start makes it anew from the logs: topics stay, settings and quotas do not"
+    return BarnabasError(f"cannot open the metadata file {path}: {error}; bring back a copy, or {remedy}")
 
 
 def _parse_entity(text: str) -> QuotaEntity:

@@ -18,6 +18,7 @@ import logging
 import os
 import uuid
 from collections.abc import Mapping
+from typing import Protocol
 
 from barnabas.broker.log.files import FileSystem
 
@@ -34,17 +35,54 @@ ABORTED_FILE = "barnabas-aborted-checkpoint"
 """Our own: the checksum of the transaction indexes of each partition at a clean stop, see transactions.index_digest."""
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
 LOCK_FILE = ".lock"
+CATALOG_FILE = "barnabas-metadata.sqlite"
+"""The catalog's; it only stands beside the others, in the first directory."""
+FILES_OF_A_DIRECTORY = (
+    META_PROPERTIES_FILE,
+    RECOVERY_POINT_FILE,
+    LOG_START_FILE,
+    REPLICATION_FILE,
+    CLEANER_FILE,
+    ABORTED_FILE,
+    CLEAN_SHUTDOWN_FILE,
+)
+"""All small files that are read or replaced in a log directory, but for the lock."""
+DAMAGED_SUFFIX = ".damaged"
+"""What cannot be believed is kept under this ending, and never looked at again."""
+_COPIED_AT_ONCE = 1 << 20
 
 _VERSION = "0"
 
 OffsetMap = dict[tuple[str, int], int]
+
+OFFSET_LIMIT = 2**62
+"""No log reaches it. A checkpoint that says so is damaged, and calculating with its numbers would not fit the file formats."""
+NUMBER_LIMIT = 2**31
+"""Of partitions and of leader epochs."""
+_MOST_DIGITS = 20
+
+
+class ImpossibleNumber(ValueError):
+    """What stands in a checkpoint where a number must be."""
+
+
+def number_of(word: str, limit: int) -> int:
+    """A number of a checkpoint, from 0 to below a limit; ImpossibleNumber when it is none."""
+    if not word.isascii() or not word.isdecimal():
+        raise ImpossibleNumber(f"{word[:40]!r} is not a number")
+    if len(word) > _MOST_DIGITS or int(word) >= limit:
+        raise ImpossibleNumber(f"{word[:40]} is too large")
+    return int(word)
 
 
 def _read_lines(files: FileSystem, path: str) -> list[list[str]] | None:
     """The entries of a checkpoint, split at blanks; None when it is missing or damaged."""
     try:
         lines = files.read_file(path).decode("utf-8").splitlines()
-    except (FileNotFoundError, UnicodeDecodeError):
+    except FileNotFoundError:
+        return None
+    except UnicodeDecodeError:
+        log.warning("%s is damaged and is ignored", path)
         return None
     if not lines:
         return []
@@ -56,9 +94,16 @@ def _read_lines(files: FileSystem, path: str) -> list[list[str]] | None:
 
 
 def read_offsets(files: FileSystem, path: str) -> OffsetMap:
-    """(topic, partition) -> offset; empty when the file cannot be used."""
+    """(topic, partition) -> offset; empty when the file cannot be used, or says what cannot be."""
     try:
-        return {(topic, int(number)): int(offset) for topic, number, offset in _read_lines(files, path) or ()}
+        entries = _read_lines(files, path) or []
+        found = {
+            (topic, number_of(number, NUMBER_LIMIT)): number_of(offset, OFFSET_LIMIT)
+            for topic, number, offset in entries
+        }
+        if len(found) != len(entries):
+            raise ImpossibleNumber("a partition stands in it twice")
+        return found
     except ValueError:
         log.warning("%s is damaged and is ignored", path)
         return {}
@@ -74,7 +119,10 @@ def read_epochs(files: FileSystem, directory: str) -> list[tuple[int, int]]:
     """(leader epoch, its first offset), ascending."""
     path = os.path.join(directory, LEADER_EPOCH_FILE)
     try:
-        return sorted((int(epoch), int(start)) for epoch, start in _read_lines(files, path) or ())
+        return sorted(
+            (number_of(epoch, NUMBER_LIMIT), number_of(start, OFFSET_LIMIT))
+            for epoch, start in _read_lines(files, path) or ()
+        )
     except ValueError:
         log.warning("%s is damaged and is ignored", path)
         return []
@@ -117,13 +165,66 @@ def read_partition_metadata(files: FileSystem, directory: str) -> uuid.UUID | No
     return None
 
 
+class PropertiesDamaged(Exception):
+    """meta.properties is not what a broker writes."""
+
+
 def read_properties(files: FileSystem, path: str) -> dict[str, str]:
+    """What meta.properties says, nothing when it is missing; PropertiesDamaged when it cannot be believed."""
     try:
         lines = files.read_file(path).decode().splitlines()
-    except (FileNotFoundError, UnicodeDecodeError):
+    except FileNotFoundError:
         return {}
+    except UnicodeDecodeError as error:
+        raise PropertiesDamaged("it is not text") from error
     pairs = (line.partition("=") for line in lines if line.strip() and not line.startswith("#"))
-    return {name.strip(): value.strip() for name, _, value in pairs}
+    found = {name.strip(): value.strip() for name, _, value in pairs}
+    if not found.get("version", "").isdecimal():
+        raise PropertiesDamaged("it has no version")
+    if not (found.get("node.id") or found.get("broker.id", "")).isdecimal():
+        raise PropertiesDamaged("it has no node.id")
+    return found
+
+
+class Readable(Protocol):
+    """A file that is open elsewhere: a segment's."""
+
+    @property
+    def path(self) -> str: ...
+
+    def read(self, position: int, length: int, /) -> bytes: ...
+
+
+def keep_damaged(files: FileSystem, path: str) -> str:
+    """Give whatever is at a path a name under which it is kept and never looked at; the new path. Nothing is overwritten."""
+    target = _free_damaged_path(files, path)
+    files.rename(path, target)
+    files.sync_directory(os.path.dirname(path))
+    return target
+
+
+def keep_damaged_bytes(files: FileSystem, source: Readable, position: int) -> str:
+    """Copy what a file has from a position on to where it is kept and never looked at; the new path."""
+    target = _free_damaged_path(files, f"{source.path}.{position}")
+    temporary = target + ".tmp"
+    with files.open(temporary, create=True) as file:
+        copied = 0
+        while chunk := source.read(position + copied, _COPIED_AT_ONCE):
+            files.write_fully(file.fileno(), chunk, copied)
+            copied += len(chunk)
+        files.truncate(file.fileno(), copied)
+        files.sync(file.fileno())
+    files.rename(temporary, target)
+    files.sync_directory(os.path.dirname(target))
+    return target
+
+
+def _free_damaged_path(files: FileSystem, path: str) -> str:
+    number, target = 1, path + DAMAGED_SUFFIX
+    while files.exists(target) or files.is_link(target):
+        target = f"{path}.{number}{DAMAGED_SUFFIX}"
+        number += 1
+    return target
 
 
 def write_properties(files: FileSystem, path: str, values: Mapping[str, str]) -> None:

@@ -13,9 +13,10 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from barnabas.broker.log.batch_search import MAX_RELATIVE_OFFSET
 from barnabas.broker.log.config import LogConfig
 from barnabas.broker.log.index import IndexDamaged, SparseIndex
-from barnabas.broker.log.segment import MAX_RELATIVE_OFFSET, CorruptLog, Segment
+from barnabas.broker.log.segment import CorruptLog, Segment
 
 if TYPE_CHECKING:
     from barnabas.broker.log.partition_log import PartitionLog

@@ -18,6 +18,7 @@ from barnabas.broker.log.compaction import CleaningAborted, CleaningLimits, Clea
 from barnabas.broker.log.config import MAX_LONG, CleanerSettings
 from barnabas.broker.log.files import FileSystem, may_pass
 from barnabas.broker.log.pacing import Pacer, Throttle
+from barnabas.broker.log.segment import CorruptLog
 from barnabas.clock import Clock
 from barnabas.threads import FatalHandler, ServerThread
 
@@ -29,6 +30,7 @@ log = logging.getLogger(__name__)
 
 _NS_PER_MS = 1_000_000
 _STOP_SECONDS = 30.0
+_REMEDY = "barnabas log repair --drop-damaged"
 
 
 class CleanerFigures:
@@ -224,9 +226,12 @@ class LogCleaner:
             self._dir_of(target).fail(error)
 
     def _mark_uncleanable(self, target: PartitionLog, error: Exception) -> None:
-        log.error(
-            "%s cannot be cleaned and is left as it is until the next start: %s", target.name, error, exc_info=error
-        )
+        if isinstance(error, CorruptLog):  # the place says all there is to know, and a traceback would not
+            text = "%s cannot be cleaned and is left as it is until the next start: %s; stop the broker and run `%s %s`"
+            log.error(text, target.name, error, _REMEDY, target.directory)
+        else:
+            text = "%s cannot be cleaned and is left as it is until the next start: %s"
+            log.error(text, target.name, error, exc_info=error)
         with self._lock:
             self._uncleanable[target] = str(error)
 

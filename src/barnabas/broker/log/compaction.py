@@ -98,9 +98,17 @@ class Compaction:
         self._transactions = CleanedTransactions()
         self._producers: dict[int, tuple[int, int]] = {}
         self.stats = CleaningStats()
+        self._place = ("", 0)
+        """The file and the position of the batch that was read last."""
 
     def run(self) -> int:
-        """Clean; CleaningAborted, or CorruptLog, CorruptBatch, IndexDamaged or OSError when it cannot be done."""
+        """Clean; CleaningAborted, or CorruptLog, IndexDamaged or OSError when it cannot be done."""
+        try:
+            return self._run()
+        except CorruptBatch as error:  # its checksum is right, its records are not
+            raise _damaged(*self._place, error) from error
+
+    def _run(self) -> int:
         self._fill_map()
         end = self._map.latest_offset + 1
         touched = [segment for segment in self._segments if segment.base_offset < end]
@@ -269,8 +277,13 @@ class Compaction:
             if header.size != len(batch) or not check_crc(batch, header):
                 raise CorruptBatch("its length or checksum is wrong")
         except CorruptBatch as error:
-            raise CorruptLog(f"{segment.path}: the batch at position {position} is damaged: {error}") from error
+            raise _damaged(segment.path, position, error) from error
+        self._place = segment.path, position
         return header, batch
+
+
+def _damaged(path: str, position: int, error: CorruptBatch) -> CorruptLog:
+    return CorruptLog(f"{path}: the batch at position {position} is damaged: {error}")
 
 
 def _batch_size(chunk: bytes, at: int) -> int:

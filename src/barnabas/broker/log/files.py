@@ -10,16 +10,30 @@ import contextlib
 import errno
 import fcntl
 import os
+import stat
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, TypeVar
 
+from barnabas.broker.log.file_kinds import (
+    NotAFile,
+    is_file,
+    is_misplaced,
+    kind_of,
+    kind_of_mode,
+    not_a_file,
+    wrong_kind,
+)
 from barnabas.records.batch import Buffer
 
 Result = TypeVar("Result")
 
 _SYNC_FILE_RANGE_WRITE = 2
+_NO_WAIT: int = getattr(os, "RWF_NOWAIT", 0)
+"""Linux's flag for reading only what is in memory; 0 elsewhere."""
 _PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
+_OF_ANOTHER_KIND = (errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.ENOENT)
+"""What `open` answers when there is no regular file; ENOENT is a link to nothing, or really nothing."""
 
 
 class SyncFailed(OSError):
@@ -27,8 +41,9 @@ class SyncFailed(OSError):
 
 
 def may_pass(error: OSError) -> bool:
-    """Whether there was no room or no descriptor, which may change; every other failure, and every failed flush, means a broken disk."""
-    return error.errno in _PASSING and not isinstance(error, SyncFailed)
+    """Whether there was no room or no descriptor, or something stood in the place of a file, all of which may change; every other failure,
+    and every failed flush, means a broken disk."""
+    return isinstance(error, NotAFile) or (error.errno in _PASSING and not isinstance(error, SyncFailed))
 
 
 @cache
@@ -40,6 +55,14 @@ def _sync_file_range() -> Callable[[int, int, int, int], int] | None:
     if call is not None:
         call.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
     return call
+
+
+def _in_memory(fd: int, position: int) -> bool:
+    """Whether the page cache has the byte at a position; False when nobody can say."""
+    try:
+        return bool(_NO_WAIT and os.preadv(fd, (bytearray(1),), position, _NO_WAIT))
+    except OSError:
+        return False
 
 
 class OpenFile:
@@ -86,18 +109,34 @@ class OpenFile:
         return f"OpenFile({self.path!r}, fd={self._fd})"
 
 
+def _open_regular(path: str, flags: int) -> OpenFile:
+    """NotAFile when something else is there. A FIFO must not hold us up, so nothing here waits; regular files do not care."""
+    try:
+        file = OpenFile(os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK, 0o644), path)
+    except OSError as error:
+        kind = wrong_kind(path) if error.errno in _OF_ANOTHER_KIND else ""
+        if not kind:
+            raise
+        raise not_a_file(path, kind) from error
+    mode = os.fstat(file.fileno()).st_mode
+    if not stat.S_ISREG(mode):
+        file.close()
+        raise not_a_file(path, kind_of_mode(mode))
+    return file
+
+
 class FileSystem:
     """The operating system's files. Subclasses in tests make calls fail, write short or forget what was not synced."""
 
     # Data of open files.
 
     def open(self, path: str, create: bool = False) -> OpenFile:
-        """Open for reading and writing."""
-        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        return OpenFile(os.open(path, flags, 0o644), path)
+        """Open for reading and writing; NotAFile, at once, when there is something that is no regular file."""
+        return _open_regular(path, os.O_RDWR | (os.O_CREAT if create else 0))
 
     def open_read_only(self, path: str) -> OpenFile:
-        return OpenFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC), path)
+        """NotAFile as for `open`."""
+        return _open_regular(path, os.O_RDONLY)
 
     if TYPE_CHECKING:
 
@@ -110,8 +149,10 @@ class FileSystem:
         return os.pread(fd, length, position)
 
     def will_need(self, fd: int, position: int, length: int) -> None:
-        """Advice only: what is not in memory is read ahead in the background."""
-        os.posix_fadvise(fd, position, length, os.POSIX_FADV_WILLNEED)
+        """Advice only: what is not in memory is read ahead in the background. Where the end of it is in memory, so is the rest, almost
+        always, and the kernel need not look at every page of it."""
+        if not _in_memory(fd, position + length - 1):
+            os.posix_fadvise(fd, position, length, os.POSIX_FADV_WILLNEED)
 
     def start_writing(self, fd: int, position: int, length: int) -> None:
         """Advice only: the disk begins with what was written there. Nothing is durable by it, and what goes wrong is for `sync` to say."""
@@ -162,15 +203,28 @@ class FileSystem:
         return os.listdir(path)
 
     def list_sizes(self, path: str, suffix: str) -> tuple[list[str], dict[str, int]]:
-        """All names of a directory, and the sizes of those with a suffix; one pass, for a quick start."""
+        """All names of a partition's directory, and the sizes of those with a suffix; one pass, for a quick start.
+
+        NotAFile when anything that is named like a file of the log is none: before somebody has changed something there.
+        """
         names: list[str] = []
         sizes: dict[str, int] = {}
         with os.scandir(path) as entries:
             for entry in entries:
                 names.append(entry.name)
-                if entry.name.endswith(suffix):
+                if is_misplaced(entry):
+                    raise not_a_file(entry.path, kind_of(entry.path))
+                if entry.name.endswith(suffix) and is_file(entry):
                     sizes[entry.name] = entry.stat().st_size
         return names, sizes
+
+    def misplaced(self, path: str) -> dict[str, str]:
+        """Names of a partition's directory that should be files and are none, and what they are."""
+        with os.scandir(path) as entries:
+            return {entry.name: kind_of(entry.path) for entry in entries if is_misplaced(entry)}
+
+    def is_link(self, path: str) -> bool:
+        return os.path.islink(path)
 
     def is_directory(self, path: str) -> bool:
         return os.path.isdir(path)
@@ -179,12 +233,20 @@ class FileSystem:
         return os.path.exists(path)
 
     def rename(self, old: str, new: str) -> None:
-        os.rename(old, new)
+        """NotAFile when a file would have to replace a directory."""
+        try:
+            os.rename(old, new)
+        except IsADirectoryError as error:
+            raise not_a_file(new, kind_of(new)) from error
 
     def remove(self, path: str) -> None:
-        """Remove a file; one that is not there is no error."""
-        with contextlib.suppress(FileNotFoundError):
+        """Remove a file; one that is not there is no error. NotAFile for a directory."""
+        try:
             os.unlink(path)
+        except FileNotFoundError:
+            pass
+        except IsADirectoryError as error:
+            raise not_a_file(path, kind_of(path)) from error
 
     def remove_directory(self, path: str) -> None:
         os.rmdir(path)

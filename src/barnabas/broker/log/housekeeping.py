@@ -129,7 +129,14 @@ class Housekeeper(ServerThread):
         self._signal.set()
 
     def remove_directory(self, path: str) -> None:
-        """A directory and the files in it; any thread."""
+        """A directory and all that is in it; any thread. Of links only the link goes, what they lead to is somebody else's."""
+        if self._files.is_link(path) or not self._files.is_directory(path):
+            self._files.remove(path)
+            return
         for name in self._files.list_directory(path):
-            self._files.remove(os.path.join(path, name))
+            inside = os.path.join(path, name)
+            if self._files.is_directory(inside):
+                self.remove_directory(inside)
+            else:
+                self._files.remove(inside)
         self._files.remove_directory(path)

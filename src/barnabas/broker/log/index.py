@@ -2,9 +2,11 @@
 
 Role: the files are the truth and hold everything but the newest entries, which wait in memory until they are written in one go (or
 until the log is flushed or closed). After a crash the missing entries are rebuilt from the log (recovery.py). So no index keeps a
-descriptor open and memory does not grow with the log: at most `PENDING_LIMIT` new entries and one window of `WINDOW_ENTRIES` old ones.
+descriptor open and memory does not grow with the log: at most `PENDING_LIMIT` new entries and, for readers that are far behind, `WINDOWS`
+windows of `WINDOW_ENTRIES` old ones.
 Thread: `append` and `write_pending` by the appender; look-ups from any thread.
 Lock: the log's append lock guards changes. Readers take none: they read `_state`, a tuple that is replaced whole; its lists only grow.
+`_windows` is replaced whole too, by readers: one that another thread's replaces is read again.
 
     offset index, 8 bytes per entry         time index, 12 bytes per entry
       int32  offset - base_offset             int64  timestamp: the largest so far
@@ -28,6 +30,8 @@ log = logging.getLogger(__name__)
 
 PENDING_LIMIT = 512
 WINDOW_ENTRIES = 1024
+WINDOWS = 8
+"""So many readers that are far apart find their place without the file, most of the time."""
 _SEARCH_ENDS = 64
 
 _OFFSET_ENTRY = struct.Struct(">ii")
@@ -60,7 +64,7 @@ class _Window(NamedTuple):
 class SparseIndex:
     """A sorted table of (key, value), both ascending, that is searched by either column."""
 
-    __slots__ = ("_bases", "_entry", "_files", "_state", "_window", "path")
+    __slots__ = ("_bases", "_entry", "_files", "_state", "_windows", "path")
 
     def __init__(self, files: FileSystem, path: str, entry: struct.Struct, bases: tuple[int, int]) -> None:
         self.path = path
@@ -69,21 +73,21 @@ class SparseIndex:
         self._bases = bases
         """What is subtracted from key and value in the file."""
         self._state: _State | None = None
-        self._window: _Window | None = None
+        self._windows: tuple[_Window, ...] = ()
 
     # Changes, under the log's append lock.
 
     def create_empty(self) -> None:
         self._files.open(self.path, create=True).close()
         self._state = _State(0, [], [])
-        self._window = None
+        self._windows = ()
 
     def reset(self) -> None:
         """Forget all entries, in memory and on disk, before a rebuild."""
         with self._files.open(self.path, create=True) as file:
             self._files.truncate(file.fileno(), 0)
         self._state = _State(0, [], [])
-        self._window = None
+        self._windows = ()
 
     def append(self, key: int, value: int) -> None:
         state = self._state or self._load()
@@ -150,8 +154,8 @@ class SparseIndex:
         """The last entry whose value is at most `target`."""
         return self._floor(target, 1)
 
-    def forget_window(self) -> None:
-        self._window = None
+    def forget_windows(self) -> None:
+        self._windows = ()
 
     def _floor(self, target: int, column: int) -> tuple[int, int] | None:
         state = self._state or self._load()
@@ -166,9 +170,12 @@ class SparseIndex:
     def _floor_in_file(self, count: int, target: int, column: int) -> tuple[int, int] | None:
         bases = self._bases
         wanted = target - bases[column]
-        window = self._window
-        if window is None or not _covers(window, count, wanted, column):
-            window = self._window = self._read_window(count, wanted, column)
+        for window in self._windows:
+            if _covers(window, count, wanted, column):
+                break
+        else:
+            window = self._read_window(count, wanted, column)
+            self._windows = (window, *self._windows[: WINDOWS - 1])
         slot = bisect_right(window.values if column else window.keys, wanted) - 1
         if slot < 0:
             return None

@@ -9,15 +9,21 @@ Role: from the names in a partition's directory to one where every segment has i
     4. the new one's indexes get their plain names, then its log             completed
     5. the .deleted files go                                                 completed
 
+A .swap that is not whole replaces nothing: step 1 synced it, so it is damaged or no compaction made it. It is kept as .damaged, and the old
+segment stays. Only when that is gone already (step 3 has begun) is it completed, damage and all, as it is all there is.
+
 Kafka renames the log before its indexes; what it left is understood too: an index that is still .cleaned or .swap belongs to its log.
 Thread: the loader's, before any other thread knows the log. Lock: none.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+from collections.abc import Iterator
 
+from barnabas.broker.log.checkpoints import keep_damaged
 from barnabas.broker.log.files import FileSystem
 from barnabas.broker.log.index import IndexDamaged
 from barnabas.broker.log.segment import (
@@ -31,12 +37,16 @@ from barnabas.broker.log.segment import (
     Segment,
 )
 from barnabas.broker.log.txn_index import TXN_INDEX_SUFFIX
+from barnabas.broker.log.walk import walk
 
 log = logging.getLogger(__name__)
 
 _TEMPORARY = (CLEANED_SUFFIX, SWAP_SUFFIX, DELETED_SUFFIX)
 _SIDE_FILES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 _NAME_DIGITS = 20
+_PASS_NO_DAMAGE = -1
+_ANY_INTERVAL = 4096
+"""How far apart index entries are that nobody takes."""
 
 
 def finish_interrupted(files: FileSystem, directory: str, names: list[str]) -> bool:
@@ -60,7 +70,10 @@ class _Cleanup:
             if name.endswith(DELETED_SUFFIX):
                 self._remove(name)
         for stem in self._stems(LOG_SUFFIX + SWAP_SUFFIX):
-            self._complete(stem)
+            if stem + LOG_SUFFIX in self._names and not self._is_whole(stem):
+                self._undo_damaged(stem)
+            else:
+                self._complete(stem)
         for name in sorted(self._names):
             if name.endswith(SWAP_SUFFIX):
                 self._finish_index(name)
@@ -84,16 +97,40 @@ class _Cleanup:
                     self._rename(stem + ending + suffix, stem + ending)
         self._rename(stem + LOG_SUFFIX + SWAP_SUFFIX, stem + LOG_SUFFIX)
 
+    def _is_whole(self, stem: str) -> bool:
+        """Whether every byte of the new segment belongs to a good batch; it may be empty, when nothing was left of the old ones."""
+        with self._new_segment(stem) as segment:
+            *_, scan = walk(segment, 0, _ANY_INTERVAL, keep_below=_PASS_NO_DAMAGE)
+            return scan.valid_size == segment.size
+
+    def _undo_damaged(self, stem: str) -> None:
+        """The log last: while it has its name, a start that is killed here begins anew, and no index is taken for the old log's."""
+        for ending in _SIDE_FILES:
+            self._keep_damaged(stem + ending + SWAP_SUFFIX)
+        kept = self._keep_damaged(stem + LOG_SUFFIX + SWAP_SUFFIX)
+        log.warning("%s was damaged, or no compaction made it; %s%s stays as it is", kept, stem, LOG_SUFFIX)
+
+    def _keep_damaged(self, name: str) -> str:
+        if name not in self._names:
+            return ""
+        self._names.discard(name)
+        return keep_damaged(self._files, self._path(name))
+
     def _end_of(self, stem: str) -> int:
         """The offset after the last batch of the new segment; all of it is on disk since step 1."""
-        path = self._path(stem + LOG_SUFFIX + SWAP_SUFFIX)
-        with self._files.open_read_only(path) as file:
+        with self._new_segment(stem) as segment:
+            try:
+                return segment.end_offset()
+            except (IndexDamaged, CorruptLog):
+                return max((place.last_offset + 1 for place in segment.places(0, segment.size)), default=int(stem))
+
+    @contextlib.contextmanager
+    def _new_segment(self, stem: str) -> Iterator[Segment]:
+        with self._files.open_read_only(self._path(stem + LOG_SUFFIX + SWAP_SUFFIX)) as file:
             size = self._files.size(file.fileno())
         segment = Segment(self._files, self._directory, int(stem), size, SWAP_SUFFIX)
         try:
-            return segment.end_offset()
-        except (IndexDamaged, CorruptLog):
-            return max((place.last_offset + 1 for place in segment.places(0, size)), default=int(stem))
+            yield segment
         finally:
             segment.release()
 

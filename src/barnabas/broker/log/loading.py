@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from barnabas.broker.log.file_kinds import NotAFile
 from barnabas.broker.log.files import FileSystem
 from barnabas.broker.log.recovery import LoadedLog, LoadRequest, load_log, unflushed_bytes
 from barnabas.clock import Clock
@@ -63,17 +64,20 @@ class RecoveryProgress:
 
 def load_logs(
     files: FileSystem, directory: str, requests: Sequence[LoadRequest], threads: int, clock: Clock
-) -> Iterator[LoadedLog]:
-    """What each directory of a partition holds, in the order of the requests; OSError when the disk fails."""
+) -> Iterator[LoadedLog | NotAFile]:
+    """What each directory of a partition holds, in the order of the requests, or what stands in the way of a file of it.
+
+    OSError when the disk fails.
+    """
     if not requests or requests[0].clean:
         for request in requests:  # quick: a thousand of them in a fraction of a second
-            yield load_log(files, request)
+            yield _load(files, request)
         return
-    total = sum(unflushed_bytes(files, request) for request in requests)
+    total = sum(_unflushed_bytes(files, request) for request in requests)
     progress = RecoveryProgress(directory, len(requests), total, clock)
 
-    def load(request: LoadRequest) -> LoadedLog:
-        loaded = load_log(files, request, progress.advance)
+    def load(request: LoadRequest) -> LoadedLog | NotAFile:
+        loaded = _load(files, request, progress.advance)
         progress.advance(0, 1)
         return loaded
 
@@ -87,3 +91,19 @@ def load_logs(
         finally:
             pool.shutdown(cancel_futures=True)
     progress.end()
+
+
+def _load(
+    files: FileSystem, request: LoadRequest, on_checked: Callable[[int], None] = lambda _: None
+) -> LoadedLog | NotAFile:
+    try:
+        return load_log(files, request, on_checked)
+    except NotAFile as error:
+        return error
+
+
+def _unflushed_bytes(files: FileSystem, request: LoadRequest) -> int:
+    try:
+        return unflushed_bytes(files, request)
+    except NotAFile:
+        return 0

@@ -11,11 +11,11 @@ import errno
 import logging
 import os
 import threading
-import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from barnabas.broker.log import checkpoints
+from barnabas.broker.log import checkpoints, ownership
+from barnabas.broker.log.file_kinds import require_file
 from barnabas.broker.log.files import FileSystem, OpenFile, may_pass
 from barnabas.broker.log.flusher import Flusher, FlushStats
 from barnabas.broker.log.results import LogDirDescription, LogDirLocked, LogDirNotWritable
@@ -23,6 +23,7 @@ from barnabas.broker.log.segment import Segment
 from barnabas.broker.log.transactions import index_digest
 from barnabas.clock import Clock
 from barnabas.errors import ErrorCode
+from barnabas.log_limit import LogLimit
 
 if TYPE_CHECKING:
     from barnabas.broker.log.epochs import LeaderEpochs
@@ -32,7 +33,12 @@ log = logging.getLogger(__name__)
 
 Discard = Callable[["PartitionLog", list[Segment]], None]
 
-_NS_BETWEEN_WARNINGS = 1_000_000_000
+_CHECKPOINTS = (
+    checkpoints.RECOVERY_POINT_FILE,
+    checkpoints.LOG_START_FILE,
+    checkpoints.REPLICATION_FILE,
+    checkpoints.ABORTED_FILE,
+)
 
 
 class LogDir:
@@ -56,10 +62,14 @@ class LogDir:
         """Whether some log has a start that could not be noted."""
         self.has_new_logs = False
         """Whether the checkpoints do not know some log yet; the housekeeper mends that soon."""
-        self._warn_at_ns = 0
+        self._troubles = LogLimit(log, clock.monotonic_ns)
         self._on_file: set[tuple[str, int]] = set()
         self.aborted_digests: checkpoints.OffsetMap = {}
         """The checksum of the transaction indexes of each partition that has any, as it was at the last clean stop."""
+        self._found: dict[str, checkpoints.OffsetMap] = {}
+        """What the checkpoints said at the start, until all logs are loaded."""
+        self._untouched: dict[tuple[str, int], dict[str, int]] = {}
+        """What each of them said about logs that could not be loaded: it holds on, because nothing was changed there."""
         self._clean_offsets: checkpoints.OffsetMap = {}
         self._points_on_file: checkpoints.OffsetMap = {}
         self._refused = False
@@ -87,26 +97,16 @@ class LogDir:
             raise LogDirLocked(self.path)
         self._lock_file = lock_file
 
-    def open(self, node_id: int, cluster_id: str) -> None:
-        """Lock the directory and note whose it is."""
+    def open(self, node_id: int, cluster_id: str, wanted_cluster_id: str = "") -> None:
+        """Lock the directory and note whose it is; ForeignLogDir when it is another's. Opening twice is once."""
         self.lock()
         try:
-            self._write_meta_properties(node_id, cluster_id)
+            for name in checkpoints.FILES_OF_A_DIRECTORY:
+                require_file(self._file(name))
+            ownership.claim(self.files, self.path, node_id, cluster_id, wanted_cluster_id)
         except OSError as error:
             self.close()
             raise LogDirNotWritable(self.path, error) from error
-
-    def _write_meta_properties(self, node_id: int, cluster_id: str) -> None:
-        path = self._file(checkpoints.META_PROPERTIES_FILE)
-        old = checkpoints.read_properties(self.files, path)
-        new = {
-            "version": "1",
-            "node.id": str(node_id),
-            "cluster.id": cluster_id or old.get("cluster.id", ""),
-            "directory.id": old.get("directory.id") or checkpoints.encode_topic_id(uuid.uuid4()),
-        }
-        if {**old, **new} != old:
-            checkpoints.write_properties(self.files, path, {**old, **new})
 
     def take_clean_marker(self) -> bool:
         """Whether the last stop was clean. The marker goes before anything is written: it holds for one start only."""
@@ -136,12 +136,33 @@ class LogDir:
 
     def read_checkpoints(self) -> tuple[checkpoints.OffsetMap, checkpoints.OffsetMap]:
         """Recovery points and start offsets, as far as they are known."""
-        recovery_points = checkpoints.read_offsets(self.files, self._file(checkpoints.RECOVERY_POINT_FILE))
-        start_offsets = checkpoints.read_offsets(self.files, self._file(checkpoints.LOG_START_FILE))
+        self._found = {name: checkpoints.read_offsets(self.files, self._file(name)) for name in _CHECKPOINTS}
+        recovery_points = self._found[checkpoints.RECOVERY_POINT_FILE]
+        start_offsets = self._found[checkpoints.LOG_START_FILE]
         self._clean_offsets = checkpoints.read_offsets(self.files, self._file(checkpoints.CLEANER_FILE))
-        self.aborted_digests = checkpoints.read_offsets(self.files, self._file(checkpoints.ABORTED_FILE))
+        self.aborted_digests = self._found[checkpoints.ABORTED_FILE]
         self._on_file = {*recovery_points, *start_offsets, *self._clean_offsets}
         return recovery_points, start_offsets
+
+    def found_point(self, key: tuple[str, int]) -> int:
+        """Up to where the checkpoint knew a partition when it was read; 0 when it did not."""
+        return self._found.get(checkpoints.RECOVERY_POINT_FILE, {}).get(key, 0)
+
+    def add_untouched(self, log_: PartitionLog, clean: bool) -> None:
+        """A log that could not be loaded: what the checkpoints say about it is kept as it is. The stop may promise no more than the one
+        before did, `clean`: nobody has looked at the log since."""
+        key = (log_.topic, log_.partition)
+        self.logs[key] = log_
+        self.clean = self.clean and clean
+        self._untouched[key] = {name: offsets[key] for name, offsets in self._found.items() if key in offsets}
+
+    def forget(self, key: tuple[str, int]) -> None:
+        """The partition was deleted."""
+        self.logs.pop(key, None)
+        self._untouched.pop(key, None)
+
+    def all_loaded(self) -> None:
+        self._found = {}
 
     def forget_old(self, key: tuple[str, int]) -> None:
         """Before a partition is created: offsets of a deleted one of the same name must not be found after a crash."""
@@ -175,7 +196,7 @@ class LogDir:
     def _write_aborted_digests(self) -> bool:
         """What the transaction indexes are at a clean stop; False when it is not on disk."""
         try:
-            digests = {key: index_digest(each.segments) for key, each in list(self.logs.items())}
+            digests = self._of_all(checkpoints.ABORTED_FILE, lambda each: index_digest(each.segments))
         except OSError as error:
             self.note_error(error)
             return False
@@ -217,7 +238,12 @@ class LogDir:
         return True
 
     def _write(self, name: str, offset_of: Callable[[PartitionLog], int]) -> bool:
-        return self._write_offsets(name, lambda: {key: offset_of(each) for key, each in list(self.logs.items())})
+        return self._write_offsets(name, lambda: self._of_all(name, offset_of))
+
+    def _of_all(self, name: str, offset_of: Callable[[PartitionLog], int]) -> checkpoints.OffsetMap:
+        untouched = dict(self._untouched)
+        offsets = {key: offset_of(each) for key, each in list(self.logs.items()) if key not in untouched}
+        return offsets | {key: found[name] for key, found in untouched.items() if name in found}
 
     def _write_offsets(self, name: str, find: Callable[[], checkpoints.OffsetMap]) -> bool:
         """Replace a checkpoint. On a full disk the old one stays: what it says holds on, and costs a longer recovery at most."""
@@ -274,9 +300,8 @@ class LogDir:
         """A call failed and was undone. What may pass is waited out, with a line in the log once a second; else the directory fails."""
         if not may_pass(error):
             self.fail(error)
-        elif not self.offline and self.clock.monotonic_ns() >= self._warn_at_ns:
-            self._warn_at_ns = self.clock.monotonic_ns() + _NS_BETWEEN_WARNINGS
-            log.error("log directory %s cannot be written until that passes: %s", self.path, error)
+        elif not self.offline:
+            self._troubles.error("", "log directory %s cannot be written until that passes: %s", self.path, error)
 
     def exclude(self, error: OSError) -> None:
         """The directory cannot be used from the start; who starts the logs says so, because he knows whether another one can."""

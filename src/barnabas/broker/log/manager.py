@@ -16,9 +16,10 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from barnabas.broker.log import checkpoints
+from barnabas.broker.log import checkpoints, ownership
 from barnabas.broker.log.cleaner import LogCleaner
 from barnabas.broker.log.config import LogConfig, LogManagerSettings
+from barnabas.broker.log.file_kinds import DANGLING, LOOP, NotAFile, kind_of, not_a_file
 from barnabas.broker.log.files import FileSystem
 from barnabas.broker.log.flusher import Flusher, FlushStats
 from barnabas.broker.log.housekeeping import Housekeeper
@@ -98,6 +99,24 @@ class LogManager:
                     directory.close()
                 raise
 
+    def stored_cluster_id(self) -> str:
+        """The cluster that the first directory which knows it belongs to: a catalog that is made anew is of the same."""
+        found = (ownership.stored_cluster_id(self._files, directory.path) for directory in self.usable_dirs())
+        return next(filter(None, found), "")
+
+    def claim_directories(self, cluster_id: str, wanted_cluster_id: str = "") -> None:
+        """Note in every directory whose it is, before anything in it is compared with the catalog; ForeignLogDir when it is another's."""
+        with self._lock:
+            for directory in self._dirs:
+                self._claim(directory, cluster_id, wanted_cluster_id)
+
+    def _claim(self, directory: LogDir, cluster_id: str, wanted_cluster_id: str = "") -> None:
+        if not directory.offline:
+            try:
+                directory.open(self.settings.node_id, cluster_id, wanted_cluster_id)
+            except LogDirNotWritable as error:
+                directory.exclude(error.cause)
+
     def startup(
         self, partitions: Mapping[Key, PartitionSpec] | None = None, threads: bool = True, cluster_id: str = ""
     ) -> None:
@@ -140,12 +159,10 @@ class LogManager:
         self, directory: LogDir, partitions: Mapping[Key, PartitionSpec] | None, cluster_id: str
     ) -> None:
         """Load all logs of a directory; it is offline, with those that were loaded, when the disk fails at any of them."""
+        self._claim(directory, cluster_id)
         try:
             if not directory.offline:
-                directory.open(self.settings.node_id, cluster_id)
                 self._load_directory(directory, partitions)
-        except LogDirNotWritable as error:
-            directory.exclude(error.cause)
         except OSError as error:
             directory.exclude(error)
         directory.refuse_if_failed()
@@ -172,7 +189,19 @@ class LogManager:
             if offline:
                 self._add(offline_log(key, spec.topic_id, spec.config, offline[0]), offline[0])
             else:
+                self._warn_of_loss(key)
                 self._create(key, spec.topic_id, spec.config)
+        for directory in self._dirs:
+            directory.all_loaded()
+
+    def _warn_of_loss(self, key: Key) -> None:
+        """Begun anew, as Kafka does, but not in silence: a directory that is only elsewhere can still be brought back."""
+        for directory in self._dirs:
+            point = directory.found_point(key)
+            if point:
+                text = "%s has no directory of its own any more and begins anew at offset 0; %s knew it up to offset %d"
+                name = os.path.join(directory.path, checkpoints.RECOVERY_POINT_FILE)
+                log.warning(text, os.path.join(directory.path, f"{key[0]}-{key[1]}"), name, point)
 
     def _load_directory(self, directory: LogDir, partitions: Mapping[Key, PartitionSpec] | None) -> None:
         clean = directory.take_clean_marker()
@@ -184,7 +213,10 @@ class LogManager:
                 self.housekeeper.discard_directory(path)
                 continue
             key = _key_of(name)
-            if key is None or not self._files.is_directory(path):
+            if key is None:
+                continue
+            if not self._files.is_directory(path):
+                self._note_lost_link(directory, path, key, (partitions or {}).get(key), clean)
                 continue
             spec = self._wanted(path, key, partitions)
             if spec is not None:
@@ -192,25 +224,44 @@ class LogManager:
                 known = key in points
                 point, start, digest = points.get(key, 0), starts.get(key, 0), directory.aborted_digests.get(key, 0)
                 request = LoadRequest(
-                    path, name, spec.config, point, start, clean, now, known, digest if known else None
+                    path, name, spec.config, point, start, clean, now, known, key in starts, digest if known else None
                 )
                 found.append((key, spec, request))
         requests = [request for _, _, request in found]
         all_loaded = load_logs(self._files, directory.path, requests, self.settings.recovery_threads, self._clock)
         for (key, spec, _), loaded in zip(found, all_loaded, strict=True):
-            self._add(PartitionLog(key, spec.topic_id, loaded, spec.config, directory), directory)
+            if isinstance(loaded, NotAFile):
+                self._add_unreadable(key, spec, directory, loaded, clean)
+            else:
+                self._add(PartitionLog(key, spec.topic_id, loaded, spec.config, directory), directory)
+
+    def _add_unreadable(self, key: Key, spec: PartitionSpec, directory: LogDir, error: NotAFile, clean: bool) -> None:
+        """One partition less: nothing in its directory was changed, and the next start finds it as it is."""
+        text = "%s-%d is offline until the next start: %s. Move it away, or let `barnabas log repair` do it, and start again"
+        log.error(text, *key, error)
+        self._logs[key] = refused = offline_log(key, spec.topic_id, spec.config, directory)
+        directory.add_untouched(refused, clean)
+
+    def _note_lost_link(self, directory: LogDir, path: str, key: Key, spec: PartitionSpec | None, clean: bool) -> None:
+        """A link that leads nowhere in place of a partition's directory: its log may be on a disk that is away."""
+        kind = kind_of(path)
+        if kind in (DANGLING, LOOP) and spec is not None and key not in self._logs:
+            self._add_unreadable(key, spec, directory, not_a_file(path, kind, "a directory"), clean)
 
     def _wanted(self, path: str, key: Key, partitions: Mapping[Key, PartitionSpec] | None) -> PartitionSpec | None:
         """How to load a directory; None when it belongs to no topic."""
-        topic_id = checkpoints.read_partition_metadata(self._files, path)
+        try:
+            topic_id, readable = checkpoints.read_partition_metadata(self._files, path), True
+        except NotAFile:
+            topic_id, readable = None, False  # loading it finds that too, and says so
         if partitions is None:
             return PartitionSpec(topic_id or uuid.UUID(int=0), self.settings.defaults)
         spec = partitions.get(key)
         if spec is None or (topic_id is not None and topic_id != spec.topic_id) or key in self._logs:
-            log.warning("%s belongs to no known topic; it is left alone", path)
+            log.warning("%s %s; nothing in it is touched", path, _why_stray(spec, topic_id))
             self.strays.append(path)
             return None
-        if topic_id is None:  # a power cut took it before the first flush
+        if topic_id is None and readable:  # a power cut took it before the first flush
             checkpoints.write_partition_metadata(self._files, path, spec.topic_id)
         return spec
 
@@ -256,9 +307,11 @@ class LogManager:
         name = f"{key[0]}-{key[1]}"
         path = os.path.join(directory.path, name)
         directory.forget_old(key)
-        if self._files.exists(path):
-            # The catalog knows no such partition: what is there belongs to a topic of another id.
-            self._files.rename(path, os.path.join(directory.path, _unique_name(name, _STRAY_SUFFIX)))
+        if self._files.exists(path) or self._files.is_link(path):
+            # The catalog knows no such partition, or it is no directory: what is there belongs to a topic of another id, or to nobody.
+            stray = os.path.join(directory.path, _unique_name(name, _STRAY_SUFFIX))
+            log.warning("%s is %s that belongs to no known topic; it is renamed to %s", path, kind_of(path), stray)
+            self._files.rename(path, stray)
         self._files.make_directory(path)
         directory.names_changed = True
         try:
@@ -287,7 +340,7 @@ class LogManager:
             if gone is None:
                 return
             directory = next(each for each in self._dirs if each.path == gone.log_dir)
-            directory.logs.pop((topic, partition), None)
+            directory.forget((topic, partition))
             if directory.offline:
                 gone.refuse(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)  # the first start that can read it removes the files
                 return
@@ -305,6 +358,15 @@ class LogManager:
 
     def __repr__(self) -> str:
         return f"<LogManager {len(self._logs)} logs in {len(self._dirs)} directories>"
+
+
+def _why_stray(spec: PartitionSpec | None, topic_id: uuid.UUID | None) -> str:
+    if spec is None:
+        return "belongs to no known topic"
+    if topic_id is not None and topic_id != spec.topic_id:
+        ids = f"{checkpoints.PARTITION_METADATA_FILE} has the id {topic_id}, the topic has {spec.topic_id}"
+        return f"belongs to another topic of that name: its {ids}"
+    return "is the second directory of its partition"
 
 
 def _key_of(name: str) -> Key | None:

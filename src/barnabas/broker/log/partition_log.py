@@ -23,6 +23,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from barnabas.broker.log import lookup
+from barnabas.broker.log.batch_search import MAX_RELATIVE_OFFSET
 from barnabas.broker.log.config import LogConfig
 from barnabas.broker.log.flusher import SLOW_FLUSH_NS
 from barnabas.broker.log.index import IndexDamaged
@@ -37,12 +38,13 @@ from barnabas.broker.log.results import (
     ReadResult,
     TimestampOffset,
 )
-from barnabas.broker.log.segment import EARLY_BYTES, FILL_LIMIT, MAX_RELATIVE_OFFSET, CorruptLog, Segment, segment_name
+from barnabas.broker.log.segment import EARLY_BYTES, FILL_LIMIT, CorruptLog, Segment, segment_name
 from barnabas.broker.log.swap import SegmentSwap
 from barnabas.broker.log.transactions import CommittedReader
 from barnabas.broker.log.verification import VerificationGuard
 from barnabas.broker.log.waiters import DurableCallback, DurableWaiters
 from barnabas.errors import ErrorCode, KafkaError
+from barnabas.log_limit import MINUTE_NS, LogLimit
 from barnabas.records.batch import CONTROL_BIT, PREFIX, PREFIX_SIZE, TIMESTAMP_TYPE_BIT, BatchHeader
 from barnabas.records.control import EndMarker
 from barnabas.records.kernel.record_layout import check_batch
@@ -80,6 +82,7 @@ class PartitionLog:
         "_ordinary_limit",
         "_producers",
         "_pwritev",
+        "_read_failures",
         "_reader",
         "_refusal",
         "_segment_bytes",
@@ -122,6 +125,7 @@ class PartitionLog:
         # What a killed broker had not flushed is due at once: its interval began long before this start.
         self.last_flush_ns = log_dir.clock.monotonic_ns() if loaded.end == loaded.recovery_point else 0
         self._start = self.start_to_persist = loaded.start
+        self._read_failures = LogLimit(log, log_dir.clock.monotonic_ns, MINUTE_NS)  # each reader tries again and again
         self._reader = LogReader(loaded.segments, self._rebuild_indexes)
         self._committed = CommittedReader(self._reader, self._producers, self._files, self._lock)
         self.swap = SegmentSwap(self, log_dir, self._reader, (self._maintenance, self._lock))
@@ -415,7 +419,7 @@ class PartitionLog:
     def _read_failed(self, offset: int, error: Exception) -> KafkaError:
         if self._refusal is not None or offset < self._start:
             return self._unreadable(offset, self._start, self._tail[0])  # the segment was deleted meanwhile
-        log.error("%s: cannot read at offset %d: %s", self.name, offset, error)
+        self._read_failures.error(str(error), "%s: cannot read at offset %d: %s", self.name, offset, error)
         code = ErrorCode.CORRUPT_MESSAGE if isinstance(error, CorruptLog) else ErrorCode.KAFKA_STORAGE_ERROR
         return KafkaError(code, f"{self.name}: {error}")
 
@@ -545,6 +549,10 @@ class PartitionLog:
     def last_records_of_producers(self) -> dict[int, tuple[int, int]]:
         with self._lock:
             return self._producers.last_records()
+
+    def largest_producer_id(self) -> int:
+        with self._lock:
+            return self._producers.largest_id()
 
     def expire_producers(self, expiration_ms: int) -> int:
         with self._lock:

@@ -43,6 +43,8 @@ BATCHES_KEPT = 5
 SNAPSHOT_SUFFIX = ".snapshot"
 NO_OFFSET = -1
 NOTHING_UNSTABLE = 2**63 - 1
+FIRST_ABSURD_ID = 2**62
+"""No broker gets as far as this by giving away ids one after the other: such an id comes from damage, or a client made it up."""
 _TRANSACTION_BITS = TRANSACTIONAL_BIT | CONTROL_BIT
 
 _SNAPSHOT_HEAD = struct.Struct(">hI")
@@ -245,6 +247,10 @@ class ProducerStates:
             producer_id: (entry.batches[-1].last_offset if entry.batches else -1, entry.epoch)
             for producer_id, entry in self.entries.items()
         }
+
+    def largest_id(self) -> int:
+        """The largest id of a known producer, -1 without any. Absurd ones do not count: ids that go on after them would soon run out."""
+        return max((producer_id for producer_id in self.entries if producer_id < FIRST_ABSURD_ID), default=-1)
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
         """Forget producers that have not written for long (producer.id.expiration.ms); how many.

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeAlias, TypeVar
 
 from barnabas.broker.log.index import IndexDamaged
-from barnabas.broker.log.segment import CorruptLog, Place, Segment
+from barnabas.broker.log.segment import CorruptLog, Place, Segment, let_go
 from barnabas.net.send import FileRegion
 from barnabas.records.reader import MIN_DECOMPRESSED_LIMIT
 
@@ -28,6 +28,9 @@ Tail: TypeAlias = tuple[int, Segment, int]
 
 Hint: TypeAlias = tuple[Segment, int, int]
 """Where a sequential reader goes on: segment, position, and up to where the kernel was asked to read ahead for it."""
+
+Boundary: TypeAlias = tuple[Segment, int, int]
+"""Where a read ends: segment, position, and the offset that the next read asks for."""
 
 Found = TypeVar("Found")
 
@@ -50,20 +53,28 @@ class View(NamedTuple):
 class LogReader:
     """Finds batches in the segments of one log."""
 
-    __slots__ = ("_hints", "_recent", "_repair", "records_limit", "view")
+    __slots__ = ("_boundaries", "_hints", "_recent", "_repair", "records_limit", "view")
 
     def __init__(self, segments: list[Segment], repair: Callable[[Segment, str], None]) -> None:
         self._repair = repair
         self.records_limit = MIN_DECOMPRESSED_LIMIT
         """How large the records of a batch may become in a look-up that must decompress them."""
         self._hints: dict[int, Hint] = {}
+        self._boundaries: dict[int, Boundary] = {}  # by the position up to which somebody wanted to read
         self._recent: list[Segment] = []
         self.view = _view(segments)
 
     def publish(self, segments: list[Segment]) -> None:
         """A new list of segments; places in segments that are gone are forgotten."""
+        before = self.view
         self.view = _view(segments)
-        self._hints = {}
+        self._forget()
+        let_go(before)
+
+    def _forget(self) -> None:
+        before = (self._hints, self._boundaries)
+        self._hints, self._boundaries = {}, {}
+        let_go(before)
 
     def drop_below(self, start: int) -> list[Segment]:
         """Take segments whose every offset is below the start out of the list; never the last one. Under the append lock."""
@@ -85,6 +96,8 @@ class LogReader:
                 return self._cut((segment, position, ahead), limit, max_bytes, min_one_batch, tail)
         found = self.find(offset, tail)
         if found is None:
+            if tail[2] >= tail[1].size:  # else it is the end for this reader only, and there is more behind it
+                raise CorruptLog(f"offset {offset} is lost: the log has nothing from there to its end")
             return b""
         segment, position, limit = found
         return self._cut((segment, position, position), limit, max_bytes, min_one_batch, tail)
@@ -97,12 +110,24 @@ class LogReader:
     def find(self, offset: int, tail: Tail) -> tuple[Segment, int, int] | None:
         """(segment, position, size) of the first batch that ends at or after an offset."""
         for segment, limit in self.segments_from(offset, tail):
-            if limit and offset <= segment.base_offset:
-                return segment, 0, limit
-            place = self.repairing(segment, lambda s, e: s.locate(offset, e), limit)
+            place = segment.first_place(limit) if limit and offset <= segment.base_offset else None
+            if place is None:
+                place = self.repairing(segment, lambda s, e: s.locate(offset, e), limit)
             if place is not None:
+                self._check_end(segment, place, tail)
                 return segment, place.position, limit
         return None
+
+    def _check_end(self, segment: Segment, place: Place, tail: Tail) -> None:
+        """A base offset is not covered by a checksum: what reaches beyond its segment is damaged."""
+        bases = self.view.bases
+        number = bisect_right(bases, segment.base_offset)
+        end = tail[0] if segment is tail[1] else bases[number] if number < len(bases) else place.last_offset + 1
+        if place.last_offset >= end:
+            text = (
+                f"{segment.path}: the batch at {place.position} claims offset {place.last_offset}, {end} is another's"
+            )
+            raise CorruptLog(text)
 
     def segments_from(self, offset: int, tail: Tail) -> Iterator[tuple[Segment, int]]:
         """The segment that an offset belongs to and all after it, each with its published size."""
@@ -140,7 +165,7 @@ class LogReader:
 
     def release(self) -> None:
         """Give up all descriptors; regions that are being sent keep theirs."""
-        self._hints = {}
+        self._forget()
         for segment in self.view.segments:
             segment.release()
 
@@ -178,7 +203,12 @@ class LogReader:
         return until
 
     def _boundary(self, segment: Segment, position: int, end: int, ahead: int) -> int | None:
-        """The last batch boundary before `end` that the index knows, if it is after `position`; the next read begins there."""
+        """The last batch boundary before `end` that the index knows, if it is after `position`; the next read begins there. Readers that
+        follow each other end at the same places, which are looked up once."""
+        known = self._boundaries.get(end)
+        if known is not None and known[0] is segment and position < known[1]:
+            self._remember(known[2], (segment, known[1], max(ahead, known[1])))
+            return known[1]
         try:
             entry = segment.offset_index.floor_by_value(end)
             if entry is None or not position < entry[1] <= end:
@@ -186,8 +216,12 @@ class LogReader:
             place = segment.place_at(entry[1])
         except (IndexDamaged, CorruptLog):
             return None  # only an economy: a read without it is right, and a look-up that needs the index repairs it
-        if place.last_offset != entry[0]:
-            return None
+        if place.last_offset != entry[0] or place.position + place.size > segment.size:
+            return None  # damaged: who asks for it looks it up, and is told
+        boundaries = self._boundaries
+        if len(boundaries) >= _MAX_HINTS:
+            self._boundaries = boundaries = {}
+        boundaries[end] = (segment, place.position, place.base_offset)
         self._remember(place.base_offset, (segment, place.position, max(ahead, place.position)))
         return place.position
 

@@ -2,7 +2,9 @@
 
 Role: from files to a `LoadedLog`. After a clean stop nothing is read but names, sizes and the producer snapshot. Otherwise every
 batch from the recovery point on is checked with its checksum, a torn tail is cut off at the last valid batch, and indexes and producer
-state are rebuilt. Damage never raises: what cannot be believed is rebuilt from the log.
+state are rebuilt. Damage never raises: what cannot be believed is rebuilt from the log. What was on disk stays: below the recovery point
+nothing is cut off and no offset is given a second time, whatever became of the bytes. Above it good batches behind a bad one leave the
+log, but not the disk: they are kept in a side file (`.damaged`), which the broker never looks at.
 Thread: the manager's, before any other thread knows the log. Lock: none.
 
 An interrupted compaction (`.cleaned`, `.swap`) is completed or undone first, by interrupted.py.
@@ -12,14 +14,16 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 
-from barnabas.broker.log.checkpoints import read_epochs
+from barnabas.broker.log.batch_search import MAX_RELATIVE_OFFSET, BatchSearch, FoundBatch
+from barnabas.broker.log.checkpoints import keep_damaged, keep_damaged_bytes, read_epochs
 from barnabas.broker.log.config import LogConfig
 from barnabas.broker.log.epochs import LeaderEpochs
-from barnabas.broker.log.files import FileSystem
+from barnabas.broker.log.files import FileSystem, may_pass
 from barnabas.broker.log.index import IndexDamaged
 from barnabas.broker.log.interrupted import finish_interrupted
 from barnabas.broker.log.producer_state import SNAPSHOT_SUFFIX, CorruptSnapshot, ProducerStates
@@ -33,7 +37,9 @@ from barnabas.broker.log.segment import (
 )
 from barnabas.broker.log.transactions import index_digest, rebuild_all, replay_rows, replay_segment
 from barnabas.broker.log.txn_index import TXN_INDEX_SUFFIX
-from barnabas.records.kernel.scan import EPOCH_ROW, PROBLEMS, BatchScan
+from barnabas.broker.log.walk import end_of_damage, is_zero_from
+from barnabas.records.batch import HEADER, HEADER_SIZE, BatchHeader
+from barnabas.records.kernel.scan import EPOCH_ROW, PROBLEMS, WRONG_OFFSET, BatchScan
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +47,7 @@ OnChecked = Callable[[int], None]
 
 _TEMPORARY = (".tmp",)
 _NAME_DIGITS = 20
+_LARGEST_OFFSET = 2**63 - 1
 
 
 def _ignore(_checked_bytes: int) -> None:
@@ -60,6 +67,8 @@ class LoadRequest:
     now_ms: int
     known: bool = False
     """Whether the recovery point was noted by this broker; else the directory may come from anywhere."""
+    start_known: bool = False
+    """Whether the start was."""
     aborted_digest: int | None = None
     """The checksum of the transaction indexes at the last clean stop; None when nobody knows."""
 
@@ -106,16 +115,22 @@ class _Loader:
         self._producers = ProducerStates(request.name)
         self._epochs = LeaderEpochs(read_epochs(files, request.directory))
         self._cut = 0
+        self._damaged = False
+        self._ends_early: Segment | None = None
+        """The segment whose batches end before the recovery point, which is where the log must go on."""
 
     def load(self) -> LoadedLog:
-        request = self._request
+        self._believe_start()
         self._remove_temporary_files()
         segments = self._open_segments()
+        request = self._believe_checkpoints(segments)
         clean = request.clean and self._ends_at_recovery_point(segments)
         end = self._load_clean(segments) if clean else self._recover(segments)
         segments, end = self._fit_start(segments, end)
         start = max(request.start_offset, segments[0].base_offset)
         self._epochs.truncate(start, end)
+        if not self._epochs.entries and end > start:
+            self._restore_epochs(segments)
         point = end if clean else min(request.recovery_point, end)
         for segment, following in pairwise(segments):
             segment.synced = following.base_offset < point
@@ -127,6 +142,31 @@ class _Loader:
         loaded.cut_bytes = self._cut
         return loaded
 
+    def _believe_start(self) -> None:
+        """Before anything below the start is removed. Up to a new start everything is flushed before it is noted: after a clean stop a
+        start behind the end comes from damage."""
+        request = self._request
+        if request.clean and request.known and request.start_offset > request.recovery_point:
+            text = "%s: the start %d is not believed: the log ends at %d; it begins with its first segment"
+            log.error(text, self._directory, request.start_offset, request.recovery_point)
+            self._request = replace(request, start_offset=0, start_known=False)
+
+    def _believe_checkpoints(self, segments: list[Segment]) -> LoadRequest:
+        """What the checkpoints say is compared with the names of the segments."""
+        request, last = self._request, segments[-1].base_offset if segments else 0
+        if segments and request.recovery_point > last + MAX_RELATIVE_OFFSET + 1:
+            text = "%s: the recovery point %d is not believed: the last segment begins at %d; everything is checked"
+            log.warning(text, self._directory, request.recovery_point, last)
+            request = self._request = replace(request, recovery_point=0, clean=False, known=False)
+        if segments and request.start_known and segments[0].base_offset > request.start_offset:
+            text = "%s: the segments with offsets %d to %d are missing"
+            log.error(text, self._directory, request.start_offset, segments[0].base_offset - 1)
+        for segment, following in pairwise(segments):
+            if not segment.size and not request.config.compacted:
+                text = "%s is empty: offsets %d to %d are lost"
+                log.error(text, segment.path, segment.base_offset, following.base_offset - 1)
+        return request
+
     def _ends_at_recovery_point(self, segments: list[Segment]) -> bool:
         """After a clean stop the last batch ends at the recovery point and at the end of the file; else do not believe the marker."""
         if not segments:
@@ -136,6 +176,14 @@ class _Loader:
             return last.end_offset() == self._request.recovery_point
         except (IndexDamaged, CorruptLog):
             return False
+
+    def _restore_epochs(self, segments: list[Segment]) -> None:
+        """The checkpoint knows no epoch of what is here: the first batches of the segments do."""
+        log.warning("%s: no leader epoch is known of what is there; it is read from the segments", self._directory)
+        for segment in segments:
+            header = _header_at(segment, 0)
+            if header is not None:
+                self._epochs.assign(header.partition_leader_epoch, header.base_offset)
 
     # Names.
 
@@ -189,20 +237,41 @@ class _Loader:
         offsets = (_offset_of(name, SNAPSHOT_SUFFIX) for name in self._names)
         return sorted((offset for offset in offsets if offset is not None), reverse=True)
 
-    def _load_snapshot(self, at_most: int) -> int | None:
-        """Load the newest usable snapshot that is not after an offset; its offset."""
+    def _load_snapshot(self, at_most: int, segments: Sequence[Segment] = ()) -> int | None:
+        """Load the newest usable snapshot that is not after an offset; its offset. `segments`: what it must know the last batch of."""
         for offset in self._snapshots():
             if offset > at_most:
                 continue
             path = self._path(segment_name(offset) + SNAPSHOT_SUFFIX)
             try:
                 self._producers.load(self._files.read_file(path), self._request.now_ms)
+                self._compare_with_last_batch(segments, offset)
                 return offset
             except (CorruptSnapshot, OSError) as error:
                 log.warning("%s: %s; the state of producers is rebuilt from the log", path, error)
                 self._files.remove(path)
         self._producers.clear()
         return None
+
+    def _compare_with_last_batch(self, segments: Sequence[Segment], offset: int) -> None:
+        """A snapshot that is older than its name, or another partition's, does not know who wrote the last batch before it. (Nor does one
+        whose producer expired since: then an older snapshot and the batches behind it are read, once.)"""
+        before = [segment for segment in segments if segment.size and segment.base_offset < offset]
+        last = _last_batch(before[-1]) if before else None
+        if last is None or self._knows(last.header):
+            return
+        if (
+            BatchSearch(before[-1].read, before[-1].size).batch_at(last.position, before[-1].offsets_from(0))
+            is not None
+        ):
+            writer = f"producer {last.header.producer_id} that ends at {last.header.last_offset}"
+            raise CorruptSnapshot(f"it does not know the batch of {writer}")
+
+    def _knows(self, header: BatchHeader) -> bool:
+        entry = self._producers.entries.get(header.producer_id)
+        if header.producer_id < 0 or (entry is not None and header.control):
+            return True
+        return entry is not None and bool(entry.batches) and entry.batches[-1].last_offset == header.last_offset
 
     def _remove_stray_snapshots(self, segments: list[Segment], end: int) -> int:
         """Keep the snapshots of segments and the one of the end; others would never be used. The newest one's offset, or -1."""
@@ -227,7 +296,7 @@ class _Loader:
     def _load_clean(self, segments: list[Segment]) -> int:
         """After a clean stop the recovery point is the end of the log."""
         end = self._request.recovery_point
-        snapshot = self._load_snapshot(end)
+        snapshot = self._load_snapshot(end, segments)
         begin = segments[0].base_offset if snapshot is None else snapshot
         if begin < end:
             self._replay_producers(segments, begin, end)
@@ -245,27 +314,44 @@ class _Loader:
 
     def _recover(self, segments: list[Segment]) -> int:
         """Check what was not known to be on disk; the end of what is valid."""
-        if not segments:
-            return self._request.start_offset
         point = self._request.recovery_point
+        if not segments:
+            if not self._request.known or point <= self._request.start_offset:
+                return self._request.start_offset
+            log.error(
+                "%s: everything below offset %d was on disk and is lost: there is no segment", self._directory, point
+            )
+            segments.append(self._new_segment(point))
+            return point
         # The segment that ends at the point too: its batches are on disk, but perhaps not that the zeros behind them were cut off.
         first = max([i for i, segment in enumerate(segments) if segment.base_offset < point], default=0)
         self._load_state_before(segments, first)
         end = segments[first].base_offset
-        for number in range(first, len(segments)):
-            segment = segments[number]
+        rest = segments[first:]
+        del segments[first:]
+        for number, segment in enumerate(rest):
             if segment.base_offset < end:
-                self._drop_from(segments, number, "it begins before the previous segment ends")
-                break
-            if segment.base_offset > end and number > first and self._is_torn(segments[number:]):
-                self._drop_from(segments, number, "the end of the segment before it is lost")
+                self._drop([segment], "it begins before the previous segment ends")
+                continue
+            if segment.base_offset > end and number and self._is_torn(rest[number:]):
+                self._drop(rest[number:], "the end of the segment before it is lost")
                 break
             end, whole = self._recover_segment(segment, point)
+            segments.append(segment)
             if not whole:
-                self._drop_from(segments, number + 1, "a batch before it is damaged")
+                self._drop(rest[number + 1 :], "a batch before it is damaged")
                 break
+        if segments[-1] is self._ends_early:
+            segments.append(self._new_segment(end))
+        if self._damaged:
+            self._restore_producers(segments, end)
         log.info("%s: recovered from offset %d to %d, %d bytes cut", self._directory, point, end, self._cut)
         return end
+
+    def _restore_producers(self, segments: list[Segment], end: int) -> None:
+        """What damaged and lost batches said of their producers is not known, unless a snapshot was written behind them."""
+        snapshot = self._load_snapshot(self._request.recovery_point)
+        self._replay_producers(segments, segments[0].base_offset if snapshot is None else snapshot, end)
 
     def _is_torn(self, rest: list[Segment]) -> bool:
         """Whether a gap before segments means that a power cut took what was there. Compaction leaves gaps too, also such that are a
@@ -280,42 +366,98 @@ class _Loader:
         if begin < base:
             self._replay_producers(segments[:first], begin, base)
 
-    def _drop_from(self, segments: list[Segment], number: int, reason: str) -> None:
-        for segment in segments[number:]:
-            log.warning("%s: %s is removed: %s", self._directory, segment.path, reason)
+    def _drop(self, segments: list[Segment], reason: str) -> None:
+        for segment in segments:
+            keep = partial(keep_damaged, self._files, segment.path)
+            kept = self._keep_if_good(segment, 0, segment.base_offset, keep)
+            log.warning("%s: %s is removed: %s%s", self._directory, segment.path, reason, kept)
             self._cut += segment.size
             segment.remove_files()
-        del segments[number:]
+
+    def _keep_if_good(self, segment: Segment, position: int, offset: int, keep: Callable[[], str]) -> str:
+        """Good batches go because others before them are bad, or missing: they are kept in a side file. What to say of it in the log."""
+        search, offsets = BatchSearch(segment.read, segment.size), segment.offsets_from(offset)
+        if search.batch_at(position, offsets) is None and search.batch_behind(position, offsets) is None:
+            return ""
+        try:
+            return f"; the good batches in it are kept in {os.path.basename(keep())}"
+        except OSError as error:
+            if not may_pass(error):
+                raise
+            return f"; the good batches in it cannot be kept: {error}"
 
     def _recover_segment(self, segment: Segment, recovery_point: int) -> tuple[int, bool]:
         """Check a segment and rebuild what belongs to it. Its end offset, and whether nothing had to be cut off."""
         segment.txn_index.reset()
         checked = 0
-        for scan in segment.rebuild(recovery_point, self._request.config.index_interval_bytes, self._epochs.latest):
-            replay_rows(self._producers, scan, self._request.now_ms, segment)
+        interval, epoch = self._request.config.index_interval_bytes, self._epochs.latest
+        for scan in segment.rebuild(recovery_point, interval, epoch, keep_below=recovery_point):
+            replay_rows(self._producers, scan, self._request.now_ms, segment, recovery_point)
             for epoch, offset in EPOCH_ROW.iter_unpack(scan.take_epochs()):
                 self._epochs.assign(epoch, offset)
             self._on_checked(scan.read_position - checked)
             checked = scan.read_position
-        cut = segment.size - scan.valid_size
-        if cut:
+        if self._request.clean and self._request.known and scan.next_offset > recovery_point and scan.last_batch:
+            position, expected = scan.last_batch
+            if segment.place_at(position).base_offset > expected:
+                # The broker stopped at the point: what seems to be behind it, after a gap, was before it.
+                scan.stand_at(position, expected, WRONG_OFFSET)
+        self._damaged = self._damaged or scan.holes > 0
+        end, torn = scan.next_offset, scan.valid_size < segment.size
+        if end < recovery_point and self._request.known:
+            self._keep_what_was_on_disk(segment, scan)
+            end, torn = recovery_point, False
+        elif torn:
             self._cut_off(segment, scan)
         segment.finish()
-        return scan.next_offset, not cut
+        return end, not torn
+
+    def _keep_what_was_on_disk(self, segment: Segment, scan: BatchScan) -> None:
+        """A segment ends before the recovery point. Damaged bytes stay, for whoever can mend them. Behind them there may be zeros that
+        were written ahead of batches, and batches that nobody knew to be on disk; those go, as behind every damage."""
+        size = end_of_damage(segment, scan.valid_size, scan.next_offset)
+        lost = f"{segment.path}: offsets {scan.next_offset} to {self._request.recovery_point - 1} were on disk and"
+        if size > scan.valid_size:
+            text = "%s are damaged: %d bytes at %d are left as they are (%s)"
+            log.error(text, lost, size - scan.valid_size, scan.valid_size, PROBLEMS[scan.problem])
+        elif not self._request.config.compacted:
+            log.error("%s are lost: the file ends before them", lost)
+        self._cut += segment.size - size
+        if size < segment.size:
+            segment.cut(size)
+        self._ends_early = segment
+        self._damaged = True
 
     def _cut_off(self, segment: Segment, scan: BatchScan) -> None:
         cut = segment.size - scan.valid_size
-        if segment.is_zero_from(scan.valid_size):
+        if is_zero_from(segment, scan.valid_size):
             log.info("%s: %d bytes that were written ahead of batches are cut off", segment.path, cut)
         else:
-            why = PROBLEMS[scan.problem]
+            keep = partial(keep_damaged_bytes, self._files, segment, scan.valid_size)
+            why = PROBLEMS[scan.problem] + self._keep_if_good(segment, scan.valid_size, scan.next_offset, keep)
             log.warning("%s: %d bytes after offset %d are cut off: %s", segment.path, cut, scan.next_offset, why)
         self._cut += cut
         segment.cut(scan.valid_size)
 
 
+def _header_at(segment: Segment, position: int) -> BatchHeader | None:
+    data = segment.read(position, HEADER_SIZE)
+    return BatchHeader._make(HEADER.unpack(data)) if len(data) == HEADER_SIZE else None
+
+
+def _last_batch(segment: Segment) -> FoundBatch | None:
+    """Found by the index and the batches after its last entry; None when something is wrong with them. No checksum is compared."""
+    try:
+        entry = segment.offset_index.last()
+        *_, place = segment.places(0 if entry is None else entry[1], segment.size)
+    except (IndexDamaged, CorruptLog, ValueError):
+        return None
+    header = _header_at(segment, place.position)
+    return None if header is None else FoundBatch(place.position, header)
+
+
 def _offset_of(name: str, suffix: str) -> int | None:
     stem = name.removesuffix(suffix)
-    if stem == name or len(stem) != _NAME_DIGITS or not stem.isdecimal():
+    if stem == name or len(stem) != _NAME_DIGITS or not stem.isdecimal() or int(stem) > _LARGEST_OFFSET:
         return None
     return int(stem)

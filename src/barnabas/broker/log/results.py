@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
+from barnabas.broker.log.file_kinds import NotAFile
 from barnabas.errors import ConfigError, ErrorCode, KafkaError
 from barnabas.net.send import FileRegion
 
@@ -133,6 +134,18 @@ class LogDirNotWritable(ConfigError):
     """The log directory cannot be created or written; `cause` is the error of the disk."""
 
     def __init__(self, path: str, cause: OSError | str) -> None:
-        reason = cause if isinstance(cause, str) else cause.strerror or str(cause)
-        super().__init__("log.dirs", path, f"must be a directory that the broker can write: {reason}")
+        if isinstance(cause, NotAFile):
+            text = f"{cause}: move it away and start again"
+        else:
+            reason = cause if isinstance(cause, str) else cause.strerror or str(cause)
+            text = f"must be a directory that the broker can write: {reason}"
+        super().__init__("log.dirs", path, text)
         self.cause = cause if isinstance(cause, OSError) else OSError(cause)
+
+
+class ForeignLogDir(ConfigError):
+    """The log directory says that it belongs to another node or cluster."""
+
+    def __init__(self, setting: str, configured: str, stored: str, file: str) -> None:
+        text = f"{file} says {setting}={stored}, this data belongs to another {setting.partition('.')[0]}: give each its own log.dirs"
+        super().__init__(setting, configured, f"{text}, or set {setting}={stored} if it is the one you mean")

@@ -17,11 +17,13 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from barnabas.broker.log.batch_search import MAX_RELATIVE_OFFSET, BatchSearch, FoundBatch, Offsets
 from barnabas.broker.log.config import LogConfig
 from barnabas.broker.log.files import FileSystem, OpenFile
 from barnabas.broker.log.index import IndexDamaged, OffsetIndex, TimeIndex
 from barnabas.broker.log.txn_index import TXN_INDEX_SUFFIX, TransactionIndex
-from barnabas.records.batch import HEADER_SIZE, LENGTH_OVERHEAD, MAGIC_V2, NO_TIMESTAMP, BatchHeader, parse_header
+from barnabas.broker.log.walk import NOWHERE, walk
+from barnabas.records.batch import HEADER_SIZE, LENGTH_OVERHEAD, MAGIC_V2, NO_TIMESTAMP
 from barnabas.records.kernel.scan import BatchScan
 
 log = logging.getLogger(__name__)
@@ -34,19 +36,12 @@ CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
 DELETED_SUFFIX = ".deleted"
 
-MAX_RELATIVE_OFFSET = 2**31 - 1
 ALWAYS = -(2**63)
 """The roll time of an empty segment: its first batch stops by, and sets the real one."""
-
-NOWHERE = 2**63 - 1
-"""An offset that no batch has: a walk from there on compares no checksum."""
 
 _FIRST_CHUNK = 4 * 1024
 """Between two entries of the index lie about as many bytes: most look-ups need no more."""
 _SCAN_CHUNK = 16 * 1024
-_WALK_CHUNK = 256 * 1024
-_HEADERS_CHUNK = 64 * 1024
-_ONE_PAGE = 4096
 _FILL_CHUNK = 1 << 20
 FILL_LIMIT = 128 * 1024
 """Producers that wait for the disk get zeros ahead of their batches when a flush brings less than this. More would only pay for writing
@@ -77,9 +72,9 @@ def segment_name(base_offset: int) -> str:
     return f"{base_offset:020d}"
 
 
-def _let_go(_: OpenFile | None) -> None:
-    """The segment has forgotten the file before it is closed. Compiled code, left to itself, closes what an attribute held before it stores
-    the new value, and closing lets other threads run: they would find a closed file in the segment."""
+def let_go(_: object) -> None:
+    """Called with what an attribute held, after it holds something else. Compiled code, left to itself, lets go of the old value before it
+    stores the new one; if that closes a file, other threads run meanwhile, and would find what is no more."""
 
 
 class Segment:
@@ -165,9 +160,9 @@ class Segment:
         """Give up the descriptor and what is cached; whoever reads the segment right now keeps the file open for himself."""
         file = self._file
         self._file = None
-        _let_go(file)
-        self.offset_index.forget_window()
-        self.time_index.forget_window()
+        let_go(file)
+        self.offset_index.forget_windows()
+        self.time_index.forget_windows()
 
     def remove_files(self) -> None:
         """Remove the files. The log goes first: an index without a log is removed on start, a log without index is rebuilt."""
@@ -204,6 +199,8 @@ class Segment:
         """Load what appending needs to know; called once, before the first append after a start."""
         self.set_limits(config, self.first_timestamp() if self.size else None, now_ms)
         self.largest_timestamp(self.size)
+        entry = self.offset_index.last()
+        self.bytes_since_index = self.size - (entry[1] if entry is not None else 0)
         last = self.time_index.last()
         if last is not None:
             self._last_time_entry = last[0]
@@ -301,36 +298,18 @@ class Segment:
             pass
         self.finish()
 
-    def rebuild(self, check_from: int, interval: int, epoch: int = -1) -> Iterator[BatchScan]:
+    def rebuild(
+        self, check_from: int, interval: int, epoch: int = -1, keep_below: int = NOWHERE
+    ) -> Iterator[BatchScan]:
         """A walk that writes both indexes anew as it goes; `finish` must follow."""
         self.begin_rebuild()
-        for scan in self.walk(check_from, interval, epoch):
+        for scan in walk(self, check_from, interval, epoch, keep_below):
             self.offset_index.append_stored(scan.take_offset_entries())
             self.time_index.append_stored(scan.take_time_entries())
             self.max_time = scan.max_time
             self._last_time_entry = scan.last_time_entry
             self.bytes_since_index = scan.bytes_since_index
             yield scan
-
-    def walk(self, check_from: int, interval: int, epoch: int = -1) -> Iterator[BatchScan]:
-        """Go over the batches until the end or the first that is not valid; the same walk again and again, whenever its results
-        should be taken, and at the end.
-
-        Batches from the offset `check_from` on are read whole and their checksums compared; of those before only headers are read.
-        """
-        scan = BatchScan(self.base_offset, self.size, check_from, interval, epoch)
-        end = 0
-        while scan.wants_more:
-            position = scan.read_position
-            if scan.next_offset >= check_from:
-                chunk = self.read(position, _WALK_CHUNK)
-            else:  # where batches are long, their headers are far apart
-                chunk = self.read(position, _HEADERS_CHUNK if position <= end else _ONE_PAGE)
-            end = position + len(chunk)
-            scan.feed(chunk)
-            if scan.crowded:
-                yield scan
-        yield scan
 
     def begin_rebuild(self) -> None:
         """Forget what the indexes say; `note_batch` for each batch and `finish` make them anew."""
@@ -339,15 +318,6 @@ class Segment:
         self.max_time = (NO_TIMESTAMP, self.base_offset)
         self._last_time_entry = NO_TIMESTAMP
         self.bytes_since_index = 0
-
-    def is_zero_from(self, position: int) -> bool:
-        """Whether only zeros follow: bytes that were asked of the disk ahead of the batches that would fill them."""
-        while position < self.size:
-            chunk = self.read(position, _WALK_CHUNK)
-            if not chunk or chunk != bytes(len(chunk)):
-                return False
-            position += len(chunk)
-        return True
 
     def cut(self, size: int) -> None:
         """Cut off the end of the file (recovery)."""
@@ -359,39 +329,87 @@ class Segment:
 
     # Look-ups, from any thread; `end` is the published size of the segment.
 
+    def offsets_from(self, first: int) -> Offsets:
+        """What a batch of this segment may have, from an offset on."""
+        return Offsets(first, self.base_offset + MAX_RELATIVE_OFFSET)
+
     def first_timestamp(self) -> int:
         """The largest timestamp of the first batch, or -1."""
-        return self.header_at(0).max_timestamp if self.size >= HEADER_SIZE else NO_TIMESTAMP
+        return next((place.max_timestamp for place in self.places(0, self.size)), NO_TIMESTAMP)
 
     def place_at(self, position: int) -> Place:
         """The batch that begins at a position."""
         return _place(self.read(position, _PLACE.size), 0, position)
 
-    def header_at(self, position: int) -> BatchHeader:
-        return parse_header(self.read(position, HEADER_SIZE))
+    def first_place(self, end: int) -> Place | None:
+        """The batch at the beginning of the file, if it has the offset and the size that it must have; else it is for `locate` to say."""
+        place = _place_or_none(self.read(0, _PLACE.size), 0, 0)
+        return place if place is not None and place.base_offset == self.base_offset and place.size <= end else None
 
     def read(self, position: int, length: int) -> bytes:
         return self.file().use(self._files.pread, length, position)
 
     def will_need(self, position: int, length: int) -> None:
-        """Ask the operating system to read a stretch ahead; it works while others do."""
-        self.file().use(self._files.will_need, position, length)
+        """Ask the operating system to read a stretch ahead, as far as there is one; it works while others do."""
+        length = min(length, self.size - position)
+        if length > 0:
+            self.file().use(self._files.will_need, position, length)
 
     def locate(self, offset: int, end: int) -> Place | None:
-        """The first batch that ends at or after an offset; None when the segment has none."""
+        """The first batch that ends at or after an offset; None when the segment has none. CorruptLog when the offset is one of those
+        that were in damaged bytes, so that nobody takes them for a gap that compaction left."""
+        position = self._floor(offset, end)
+        search = BatchSearch(self.read, end)
+        while True:
+            before, place = self._around(offset, position, end)
+            liar = self._liar(search, position, before, place, offset)
+            if liar is None:
+                return place
+            behind = search.batch_behind(liar[0], self.offsets_from(liar[1]))
+            if behind is None or behind.header.base_offset > offset:
+                raise CorruptLog(f"{self.path}: the batch at {liar[0]} is damaged")
+            position = behind.position
+
+    def _liar(
+        self, search: BatchSearch, position: int, before: Place | None, place: Place | None, offset: int
+    ) -> tuple[int, int] | None:
+        """Which of the headers between a position and an offset is wrong, and what offset was expected of it; None when none is. Those
+        of batches that follow each other are believed; where an offset is inside a batch, or a gap is near it, checksums decide.
+        CorruptLog when there are other bytes in the gap."""
+        expected = self.base_offset if not position else place.base_offset if place else offset
+        if before and not (place and before.last_offset >= place.base_offset):
+            expected = before.last_offset + 1
+        if place and place.base_offset == offset == expected:
+            return None
+        suspects = [(place.position, expected)] if place else []
+        if not place or place.base_offset > offset:
+            reached = before.position + before.size if before else position
+            if reached != (place.position if place else search.end):
+                raise CorruptLog(f"{self.path}: the bytes at {reached} are damaged")
+            if before:
+                suspects.append((before.position, before.base_offset))
+        return next((each for each in suspects if search.lies(each[0], self.offsets_from(each[1]))), None)
+
+    def _around(self, offset: int, position: int, end: int) -> tuple[Place | None, Place | None]:
+        """The first batch from a position on that ends at or after an offset, and the one before it."""
+        before = None
+        for place in self.places(position, end):
+            if place.last_offset >= offset:
+                return before, place
+            before = place
+        return before, None
+
+    def _floor(self, offset: int, end: int) -> int:
+        """A position at or before the batch with an offset, by the index."""
         entry = self.offset_index.floor_by_key(offset)
         if entry is not None and end <= entry[1] < self.size:
             entry = self.offset_index.floor_by_value(
                 end - 1
             )  # the segment grows: that one is newer than what the caller has seen
-        start = 0
-        if entry is not None:
-            start = entry[1]
-            self._check_entry(entry, end)
-        for place in self.places(start, end):
-            if place.last_offset >= offset:
-                return place
-        return None
+        if entry is None:
+            return 0
+        self._check_entry(entry, end)
+        return entry[1]
 
     def _check_entry(self, entry: tuple[int, int], end: int) -> None:
         """An index may be damaged or foreign: what it says is believed only if a batch with that last offset is there."""
@@ -406,21 +424,38 @@ class Segment:
             raise IndexDamaged(f"{self.offset_index.path} points to {position}, where no batch ends with {last_offset}")
 
     def places(self, position: int, end: int) -> Iterator[Place]:
-        """All batches from a position on; whole ones only."""
+        """All batches from a position on; whole ones only. Bytes that are no batch are passed over: who must know sees the hole."""
         file, pread = self.file(), self._files.pread
         chunk, begin, wanted = b"", position, _FIRST_CHUNK
+        before: tuple[int, int] | None = None
+        expected, most = self.base_offset, self.base_offset + MAX_RELATIVE_OFFSET
         while end - position >= HEADER_SIZE:
             at = position - begin
             if at + _PLACE.size > len(chunk):
                 chunk, begin, at = file.use(pread, min(wanted, end - position), position), position, 0
                 wanted = _SCAN_CHUNK
-            place = _place(chunk, at, position)
+            place = _place_or_none(chunk, at, position)
+            if place is None or place.size > end - position or place.base_offset < expected or place.last_offset > most:
+                behind = self._behind(before, position, expected, end)
+                if behind is None:
+                    return
+                position, expected, before = behind.position, behind.header.base_offset, None
+                chunk, begin = b"", position
+                continue
             if place.size >= _SCAN_CHUNK:
                 wanted = _FIRST_CHUNK  # a larger one would not reach the next header either
-            if place.size > end - position:
-                return
             yield place
+            before = position, place.base_offset if position and before is None else expected
+            expected = place.last_offset + 1
             position += place.size
+
+    def _behind(self, before: tuple[int, int] | None, position: int, expected: int, end: int) -> FoundBatch | None:
+        """The next good batch behind bytes at a position that are none. `before` is where the batch is that led there, and which offset
+        was expected of it."""
+        search = BatchSearch(self.read, end)
+        if before is not None and search.lies(before[0], self.offsets_from(before[1])):
+            position, expected = before
+        return search.batch_behind(position, self.offsets_from(expected))
 
     def end_offset(self) -> int:
         """The offset after the last batch, by the index and the batches after its last entry; -1 when the last batch is torn."""
@@ -446,7 +481,7 @@ class Segment:
         end = max(end, self.size)  # the index may be newer than what the caller has seen
         start = 0
         if last is not None:
-            place = self.locate(last[1], end)
+            _, place = self._around(last[1], self._floor(last[1], end), end)
             if place is None or (place.last_offset, place.max_timestamp) != (last[1], last[0]):
                 raise IndexDamaged(f"{self.time_index.path} ends with {last}, which the log does not have")
             start = place.position
@@ -462,11 +497,13 @@ class Segment:
         end = max(end, self.size)  # as the index may be, which would otherwise look damaged
         begin = max(from_offset, self.base_offset)
         if entry is not None:
-            place = self.locate(entry[1], end)
+            _, place = self._around(entry[1], self._floor(entry[1], end), end)
             if place is None or (place.max_timestamp, place.last_offset) != entry:
                 raise IndexDamaged(f"{self.time_index.path} has {entry}, which the log does not have")
             begin = max(begin, entry[1])
-        first = place if entry is not None and begin == entry[1] else self.locate(begin, end)
+        first = (
+            place if entry is not None and begin == entry[1] else self._around(begin, self._floor(begin, end), end)[1]
+        )
         if first is None:
             return None
         for place in self.places(first.position, end):
@@ -479,9 +516,17 @@ class Segment:
 
 
 def _place(data: bytes, at: int, position: int) -> Place:
+    place = _place_or_none(data, at, position)
+    if place is None:
+        raise CorruptLog(f"no batch begins at {position}")
+    return place
+
+
+def _place_or_none(data: bytes, at: int, position: int) -> Place | None:
+    """The batch whose header is in some bytes; None when they cannot be one."""
     if len(data) - at < _PLACE.size:
-        raise CorruptLog(f"the file ends inside the batch at {position}")
+        return None
     base_offset, length, magic, delta, max_timestamp = _PLACE.unpack_from(data, at)
     if magic != MAGIC_V2 or length < HEADER_SIZE - LENGTH_OVERHEAD or delta < 0:
-        raise CorruptLog(f"no batch begins at {position}")
+        return None
     return Place(position, length + LENGTH_OVERHEAD, base_offset, base_offset + delta, max_timestamp)

@@ -13,12 +13,14 @@ import threading
 from bisect import bisect_right
 from collections.abc import Sequence
 
+from barnabas.broker.log.batch_search import BatchSearch
 from barnabas.broker.log.files import FileSystem
 from barnabas.broker.log.index import IndexDamaged
 from barnabas.broker.log.producer_state import SNAPSHOT_SUFFIX, CorruptSnapshot, ProducerStates
 from barnabas.broker.log.reading import LogReader, Tail
 from barnabas.broker.log.results import AbortedTransaction, ReadResult
-from barnabas.broker.log.segment import LOG_SUFFIX, NOWHERE, CorruptLog, Segment
+from barnabas.broker.log.segment import LOG_SUFFIX, CorruptLog, Segment
+from barnabas.broker.log.walk import NOWHERE, walk
 from barnabas.net.send import FileRegion
 from barnabas.records.batch import HEADER_SIZE, NO_PRODUCER_ID, BatchHeader, CorruptBatch, crc32c
 from barnabas.records.control import EndMarker, parse_end_marker
@@ -94,22 +96,34 @@ def _rebuild(files: FileSystem, before: Sequence[Segment], damaged: Segment) -> 
         for segment in before:
             replay_segment(producers, segment, 0, 0)  # nobody asks when these producers were seen last
     damaged.txn_index.reset()
-    for scan in damaged.walk(NOWHERE, _NO_INTERVAL):
+    for scan in walk(damaged, NOWHERE, _NO_INTERVAL):
         replay_rows(producers, scan, 0, damaged)
 
 
 def replay_segment(producers: ProducerStates, segment: Segment, from_offset: int, now_ms: int) -> None:
     """Do to the state of producers what the batches from an offset on did; reads headers and markers only."""
-    for scan in segment.walk(NOWHERE, _NO_INTERVAL):
+    for scan in walk(segment, NOWHERE, _NO_INTERVAL):
         for row in scan.take_producer_rows():
-            if row[0] >= from_offset:
+            if row[0] >= from_offset and _is_whole(segment, row):
                 replay(producers, BatchHeader._make(row[:-1]), now_ms, segment, row[-1], index=False)
 
 
-def replay_rows(producers: ProducerStates, scan: BatchScan, now_ms: int, segment: Segment) -> None:
-    """Do to the state of producers and to the transaction index what the batches did that a walk has found."""
+def replay_rows(
+    producers: ProducerStates, scan: BatchScan, now_ms: int, segment: Segment, checked_from: int = NOWHERE
+) -> None:
+    """Do to the state of producers and to the transaction index what the batches did that a walk has found; it has compared the checksums
+    of those from an offset on."""
     for row in scan.take_producer_rows():
-        replay(producers, BatchHeader._make(row[:-1]), now_ms, segment, row[-1])
+        if row[0] >= checked_from or _is_whole(segment, row):
+            replay(producers, BatchHeader._make(row[:-1]), now_ms, segment, row[-1])
+
+
+def _is_whole(segment: Segment, row: tuple[int, ...]) -> bool:
+    """A flipped bit must not make a batch one of another producer, whose next records would then seem to be repeated."""
+    whole = BatchSearch(segment.read, segment.size).batch_at(row[-1], segment.offsets_from(row[0])) is not None
+    if not whole:
+        log.warning("%s: the batch at %d is damaged: what it says of its producer is ignored", segment.path, row[-1])
+    return whole
 
 
 class CommittedReader:

@@ -38,11 +38,16 @@ _LOW_32 = cython.declare(cython.longlong, 0xFFFF_FFFF)
 
 
 def whole_batches(data: memoryview) -> tuple[int, int]:
-    """(where the last whole batch of a fetch ends, the offset behind it): 0 and -1 when not one header with all its bytes is there."""
+    """(where the last whole batch of a fetch ends, the offset behind it): 0 and -1 when not one header with all its bytes is there.
+
+    No checksum covers base offsets. Where they go back the batches end, before the one that is wrong: the broker says more about it.
+    """
     view: cython.const_uchar[::1] = data
     end: cython.Py_ssize_t = len(data)
     at: cython.Py_ssize_t = 0
     next_offset: cython.longlong = -1
+    before: cython.Py_ssize_t = -1
+    offset_before: cython.longlong = -1
     if end < _HEADER_SIZE:
         return 0, -1
     source: cython.p_const_uchar = cython.address(view[0]) if cython.compiled else view
@@ -51,7 +56,16 @@ def whole_batches(data: memoryview) -> tuple[int, int]:
             size: cython.Py_ssize_t = _size_at(source, at, end)
             if size < 0:
                 break
-            next_offset = int64_at(source, at) + int32_at(source, at + 23) + 1
+            offset: cython.longlong = int64_at(source, at)
+            if offset < next_offset:
+                if before >= 0:
+                    at, next_offset = before, offset_before
+                break
+            before = (
+                at if 0 <= next_offset < offset else -1
+            )  # where there is a gap before a batch, that may be the wrong one
+            offset_before = next_offset
+            next_offset = offset + int32_at(source, at + 23) + 1
             at += size
     return at, next_offset
 

@@ -78,9 +78,9 @@ class BatchScan:
             if scan.crowded or not scan.wants_more:
                 ... scan.take_offset_entries() and the other three
 
-    Batches with a base offset of at least `check_from` are read whole and their checksums compared; of those before only headers are
-    looked at, and `read_position` jumps over their records. The walk ends at the end of the file or at the first bytes that are no valid
-    batch; `valid_size` and `next_offset` say where.
+    Batches from the offset `check_from` on are read whole and their checksums compared; so is one that holds it. Of those before only
+    headers are looked at, and `read_position` jumps over their records. The walk ends at the end of the file or at the first bytes that
+    are no valid batch; `valid_size` and `next_offset` say where. `stand_at` lets it go on behind them.
     """
 
     _base: cython.longlong
@@ -89,6 +89,9 @@ class BatchScan:
     _interval: cython.longlong
     _position: cython.longlong
     _valid: cython.longlong
+    _holes: cython.Py_ssize_t
+    _last: cython.longlong
+    _last_expected: cython.longlong
     _expected: cython.longlong
     _epoch: cython.int
     _problem: cython.int
@@ -102,6 +105,7 @@ class BatchScan:
     _header_kept: cython.bint
     _size: cython.longlong
     _left: cython.longlong
+    _checked: cython.bint
     _crc: cython.uint
     _wanted_crc: cython.uint
     _offset: cython.longlong
@@ -138,8 +142,8 @@ class BatchScan:
         self._check_from = check_from
         self._interval = index_interval
         self._epoch = epoch
-        self._position = self._valid = self._since_index = self._left = 0
-        self._max_time = self._last_time_entry = -1
+        self._position = self._valid = self._since_index = self._left = self._holes = 0
+        self._max_time = self._last_time_entry = self._last = self._last_expected = -1
         self._problem = _FINE
         self._offset_entries = self._offset_buffer = bytearray(8 * _ROOM)
         self._time_entries = self._time_buffer = bytearray(12 * _ROOM)
@@ -179,6 +183,31 @@ class BatchScan:
     def problem(self) -> int:
         """Why the walk ended before the end of the file: a number of PROBLEMS, or FINE."""
         return self._problem
+
+    @property
+    def last_batch(self) -> tuple[int, int] | None:
+        """The last valid batch since the walk began or was put somewhere: its position, and which offset was expected there."""
+        return None if self._last < 0 else (self._last, self._last_expected)
+
+    @property
+    def holes(self) -> int:
+        """How often the walk was put somewhere."""
+        return self._holes
+
+    def forget_last(self) -> None:
+        """The last valid batch is none after all: no entry of the offset index shall lead to it, unless it was taken already."""
+        if self._offset_count and int32_at(self._offset_entries, self._offset_count * 8 - 4) == self._last:
+            self._offset_count -= 1
+
+    def stand_at(self, position: int, offset: int, problem: int) -> None:
+        """Put the walk to a position, where a batch of this offset or a later one may begin; with FINE it goes on from there."""
+        self._position = self._valid = position
+        self._expected = offset
+        self._problem = problem
+        self._left = 0
+        self._last = -1
+        self._holes += 1
+        self._check_end()
 
     @property
     def max_time(self) -> tuple[int, int]:
@@ -316,6 +345,7 @@ class BatchScan:
             self._header_at = at
             self._header_kept = False
             self._left = self._size
+            self._checked = self._offset + self._delta >= self._check_from
             self._crc = 0
             return True
         return False
@@ -326,7 +356,7 @@ class BatchScan:
     def _go_on(self, data: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Read on in a batch that was begun: to its end, or to the end of the chunk. The position after what was read."""
         step: cython.longlong = self._left
-        if step == self._size and step <= end - at and self._offset >= self._check_from:
+        if step == self._size and step <= end - at and self._checked:
             self._left = 0  # the usual case: all of it is here
             self._position += step
             if extend(0, data, at + 21, at + step) == self._wanted_crc:
@@ -334,7 +364,7 @@ class BatchScan:
             else:
                 self._problem = _WRONG_CHECKSUM
             return at + step
-        if self._offset >= self._check_from:
+        if self._checked:
             if step > end - at:
                 step = end - at
             start: cython.Py_ssize_t = at + 21 if self._left == self._size else at
@@ -342,7 +372,7 @@ class BatchScan:
         self._left -= step
         self._position += step
         if not self._left:
-            if self._offset >= self._check_from and self._crc != self._wanted_crc:
+            if self._checked and self._crc != self._wanted_crc:
                 self._problem = _WRONG_CHECKSUM
             else:
                 self._accept()
@@ -368,7 +398,9 @@ class BatchScan:
             put_int32(self._epochs, self._epoch_count * _EPOCH_SIZE, self._epoch)
             put_int64(self._epochs, self._epoch_count * _EPOCH_SIZE + 4, self._offset)
             self._epoch_count += 1
+        self._last_expected = self._expected
         self._expected = last + 1
+        self._last = self._valid
         self._valid = self._position
 
     @cython.cfunc

@@ -25,7 +25,7 @@ class _NoGil(contextlib.nullcontext[None]):
 nogil = _NoGil()
 
 
-Py_ssize_t = int
+Py_ssize_t = longlong = ulonglong = int
 
 
 def declare(_kind: Any, value: _Any) -> _Any:

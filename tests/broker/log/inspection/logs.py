@@ -11,7 +11,7 @@ from barnabas.broker.log.inspection import targets
 from barnabas.broker.log.inspection.repair import RepairOptions, RepairReport, repair_target
 from barnabas.broker.log.inspection.verify import TargetReport, verify_target
 from barnabas.records.batch import parse_header
-from tests.broker.log.stores import Store
+from tests.broker.log.stores import Store, headers_of
 from tests.records.batches import NOW_MS, Batch, sequenced
 
 SMALL = {"segment_bytes": 2500, "index_interval_bytes": 300}
@@ -88,6 +88,19 @@ def fingerprint(path: Path) -> dict[str, str]:
     """Names and contents of everything below a directory, without the lock file."""
     files = [file for file in sorted(path.rglob("*")) if file.is_file() and file.name != ".lock"]
     return {str(file.relative_to(path)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+
+
+def offsets_read_by_the_broker(path: Path) -> list[int]:
+    """Base offsets of all batches that a broker with this directory serves; it must start and accept a batch."""
+    with Store(path, **SMALL) as store:
+        found, offset, end = [], store.log.log_start_offset, store.log.log_end_offset
+        assert store.log.append(Batch([b"new"]).build()).base_offset == end
+        while offset < end:
+            for header in headers_of(store.log.read(offset, 100_000)):
+                if header.next_offset > offset:
+                    found.append(header.base_offset)
+                    offset = header.next_offset
+    return [offset for offset in found if offset < end]
 
 
 class ReadOnlyFiles(FileSystem):

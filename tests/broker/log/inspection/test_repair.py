@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,31 +22,20 @@ from tests.broker.log.inspection.logs import (
     fingerprint,
     flip,
     make_log,
+    offsets_read_by_the_broker,
     overwrite,
     repair,
     segments,
     spots,
     verify,
 )
-from tests.broker.log.stores import Store, headers_of
-from tests.records.batches import end_marker, transactional
+from tests.broker.log.stores import Store
+from tests.records.batches import Batch, end_marker, sequenced, transactional
 
 
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
     return make_log(tmp_path / "data")
-
-
-def offsets_read_by_the_broker(path: Path) -> list[int]:
-    """Base offsets of all batches that a broker with this directory serves; it must start and accept a batch."""
-    with Store(path, **SMALL) as store:
-        found, offset = [], store.log.log_start_offset
-        while offset < store.log.log_end_offset:
-            for header in headers_of(store.log.read(offset, 100_000)):
-                if header.next_offset > offset:
-                    found.append(header.base_offset)
-                    offset = header.next_offset
-    return found
 
 
 def all_offsets(path: Path) -> list[int]:
@@ -57,6 +48,118 @@ def test_a_clean_log_is_left_alone(log: Path) -> None:
     assert report.clean
     assert not report.actions
     assert fingerprint(log) == before
+
+
+def small_batches(store: Store) -> None:
+    for number in range(3000):
+        store.log.append(sequenced(7, 0, number, 1))
+
+
+def long_batches(store: Store) -> None:
+    for number in range(12):
+        store.log.append(Batch([bytes(100_000 + number)]).build())
+
+
+def one_long_batch(store: Store) -> None:
+    store.log.append(Batch([bytes(400_000)]).build())
+
+
+def long_batches_behind_small_ones(store: Store) -> None:
+    small_batches(store)
+    long_batches(store)
+
+
+def one_long_batch_before_each_stop(store: Store) -> None:
+    for _ in range(4):
+        one_long_batch(store)
+        store.reopen()
+
+
+def transactions(store: Store) -> None:
+    for number in range(400):
+        store.log.append(transactional(1, number), origin=AppendOrigin.COORDINATOR)
+        store.log.append(end_marker(1, commit=number % 3 == 0), origin=AppendOrigin.COORDINATOR)
+
+
+def nothing(store: Store) -> None:
+    pass
+
+
+WRITERS = (
+    small_batches,
+    long_batches,
+    one_long_batch,
+    long_batches_behind_small_ones,
+    one_long_batch_before_each_stop,
+    transactions,
+    nothing,
+)
+CONFIGS: dict[str, dict[str, int]] = {
+    "defaults": {},
+    "small segments": {"segment_bytes": 450_000},
+    "fine index": {"segment_bytes": 450_000, "index_interval_bytes": 1},
+    "coarse index": {"index_interval_bytes": 60_000},
+}
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+@pytest.mark.parametrize("write", WRITERS)
+@pytest.mark.parametrize("killed", [False, True], ids=["stopped", "killed"])
+def test_what_a_broker_left_in_order_is_not_touched(
+    tmp_path: Path, write: Callable[[Store], None], config: str, killed: bool
+) -> None:
+    """Whatever the length of its batches and the distance of its index entries."""
+    path = tmp_path / "data"
+    with Store(path, **CONFIGS[config]) as store:
+        write(store)
+        if killed:
+            store.crash()
+    before = fingerprint(path)
+    report = repair(path, drop_damaged=True)
+    assert report.clean
+    assert [action.as_dict() for action in report.actions] == []
+    assert not verify(path).partitions[0].findings
+    assert fingerprint(path) == before
+
+
+@pytest.mark.parametrize("write", WRITERS)
+@pytest.mark.parametrize("seed", range(3))
+def test_a_second_repair_finds_nothing_to_do(tmp_path: Path, write: Callable[[Store], None], seed: int) -> None:
+    """Also behind a kill, after which nobody started, with files that are damaged, cut short or gone."""
+    path, chosen = tmp_path / "data", random.Random(seed)
+    store = Store(path, segment_bytes=450_000)
+    write(store)
+    store.abandon()
+    for _ in range(3):
+        file = chosen.choice([file for file in sorted((path / "t-0").iterdir()) if file.name != "partition.metadata"])
+        size = file.stat().st_size
+        if size and chosen.random() < 0.5:
+            flip(file, chosen.randrange(size * 8))
+        elif file.suffix != ".log":
+            os.truncate(file, chosen.randrange(size + 1))
+    repair(path, drop_damaged=True)
+    before = fingerprint(path)
+    assert [action.as_dict() for action in repair(path, drop_damaged=True).actions] == []
+    assert fingerprint(path) == before
+
+
+@pytest.mark.parametrize("write", [small_batches, long_batches])
+@pytest.mark.parametrize("kept", [0, 0.5])
+def test_an_index_that_was_cut_short_is_noted_and_made_anew(
+    tmp_path: Path, write: Callable[[Store], None], kept: float
+) -> None:
+    path = tmp_path / "data"
+    with Store(path) as store:
+        write(store)
+    before = fingerprint(path)
+    index = segments(path)[0].with_suffix(".index")
+    os.truncate(index, int(index.stat().st_size * kept) // 8 * 8)
+    (finding,) = verify(path).partitions[0].findings
+    assert (finding.severity.value, finding.file) == ("note", index.name)
+    assert "has no entry for the last" in finding.text
+    report = repair(path)
+    assert [(action.what, action.file) for action in report.actions] == [("rebuilt", index.name)]
+    assert fingerprint(path) == before
 
 
 def test_damage_in_the_middle_is_left_unless_it_is_asked_for(log: Path) -> None:
@@ -102,9 +205,41 @@ def test_a_torn_tail_is_cut_and_kept(log: Path) -> None:
     assert report.clean, damage(report)
     assert segment.stat().st_size == last.position
     (kept,) = (log / "t-0").glob("*.damaged")
+    assert kept.name == f"{segment.name}.{last.position}.{last.base_offset}-{last.last_offset + 1}.damaged"
     assert kept.stat().st_size == last.size - 3
     assert verify(log).clean
+    with Store(log, **SMALL) as store:
+        assert store.log.log_end_offset == last.last_offset + 1, "which was on disk: it is not given to another record"
     assert offsets_read_by_the_broker(log) == offsets[:-1]
+
+
+def test_a_log_without_segments_goes_on_behind_what_was_on_disk(log: Path) -> None:
+    end = spots(segments(log)[-1])[-1].last_offset + 1
+    for path in (log / "t-0").iterdir():
+        path.unlink()
+    assert not verify(log).clean
+    report = repair(log)
+    assert report.clean, damage(report)
+    assert not repair(log).actions
+    with Store(log, **SMALL) as store:
+        assert (store.log.log_start_offset, store.log.log_end_offset) == (end, end)
+
+
+def test_a_damaged_last_batch_that_was_on_disk_is_only_dropped_when_that_is_asked_for(log: Path) -> None:
+    segment = segments(log)[-1]
+    last = spots(segment)[-1]
+    overwrite(segment, last.position + 16, b"\0")
+    before = fingerprint(log)
+    report = repair(log)
+    assert [action.done for action in report.actions] == [False]
+    assert fingerprint(log) == before
+    assert repair(log, drop_damaged=True).clean
+    assert not repair(log, drop_damaged=True).actions
+    (kept,) = (log / "t-0").glob("*.damaged")
+    assert kept.name == f"{segment.name}.{last.position}.{last.base_offset}-{last.last_offset + 1}.damaged"
+    assert kept.stat().st_size == last.size
+    with Store(log, **SMALL) as store:
+        assert store.log.log_end_offset == last.last_offset + 1
 
 
 def test_base_offset_and_leader_epoch_are_set_back_from_what_is_around_them(log: Path) -> None:
@@ -118,6 +253,23 @@ def test_base_offset_and_leader_epoch_are_set_back_from_what_is_around_them(log:
     overwrite(segment, where[7].position + 12, struct.pack(">i", 9))
     assert repair(log).clean
     assert fingerprint(log)[f"t-0/{segment.name}"] == before[f"t-0/{segment.name}"]
+
+
+@pytest.mark.parametrize("number", [0, 100, -1])
+def test_a_leader_epoch_that_was_never_begun_is_set_back_once_older_ones_follow(tmp_path: Path, number: int) -> None:
+    """Nothing was known to be on disk: a newer epoch is possible until a batch of the old one follows, here in the next segment too."""
+    path = tmp_path / "data"
+    store = Store(path, segment_bytes=100_000)
+    small_batches(store)
+    store.abandon()
+    first = segments(path)[0]
+    before = fingerprint(path)[f"t-0/{first.name}"]
+    overwrite(first, spots(first)[number].position + 12, struct.pack(">i", 9))
+    assert damage(verify(path)) == [("epoch", segments(path)[1].name if number < 0 else first.name)]
+    report = repair(path)
+    assert report.clean
+    assert [action.file for action in report.actions if action.what == "leader epoch"] == [first.name]
+    assert fingerprint(path)[f"t-0/{first.name}"] == before
 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex", ".snapshot"])
@@ -161,6 +313,19 @@ def test_damaged_checkpoints_are_replaced_and_kept(log: Path) -> None:
     assert (log / (RECOVERY_POINT_FILE + ".damaged")).read_text() == "rubbish"
     assert (log / "t-0" / LEADER_EPOCH_FILE).read_text() == "0\n1\n0 0\n"
     assert offsets_read_by_the_broker(log) == offsets
+
+
+@pytest.mark.parametrize("content", ["0\n1\n1 0\n", "0\n2\n3 0\n7 60\n", "0\n1\n5 9999999\n"])
+def test_an_epoch_checkpoint_that_no_batch_agrees_with_is_made_anew_and_no_batch_is_changed(
+    log: Path, content: str
+) -> None:
+    before = fingerprint(log)
+    (log / "t-0" / LEADER_EPOCH_FILE).write_text(content)
+    assert damage(verify(log)) == [("checkpoint", LEADER_EPOCH_FILE)]
+    report = repair(log)
+    assert report.clean
+    assert [(action.what, action.file) for action in report.actions] == [("rebuilt", LEADER_EPOCH_FILE)]
+    assert fingerprint(log) == before
 
 
 def test_a_dry_run_says_the_same_and_writes_nothing(log: Path) -> None:

@@ -25,6 +25,7 @@ from tests.broker.log.inspection.logs import (
     flip,
     make_log,
     overwrite,
+    repair,
     segments,
     spots,
     verify,
@@ -252,17 +253,47 @@ def test_a_snapshot_of_another_partition_is_found(log: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "1\n0\n", "0\n2\nt 0 5\n", "0\n1\nt 0 five\n", "0\n1\nt 0\n", "0\n2\nt 0 1\nt 0 1\n"]
+    "text",
+    [
+        "",
+        "1\n0\n",
+        "0\n2\nt 0 5\n",
+        "0\n1\nt 0 five\n",
+        "0\n1\nt 0\n",
+        "0\n2\nt 0 1\nt 0 1\n",
+        "0\n1\nt 0 -1\n",
+        f"0\n1\nt 0 {2**62}\n",
+        f"0\n1\nt 0 {2**63 - 1}\n",
+        f"0\n1\nt 0 {'9' * 23}\n",
+        f"0\n1\nt 0 {'9' * 5000}\n",
+        f"0\n1\nt {2**31} 5\n",
+    ],
 )
 def test_a_damaged_checkpoint_is_found(log: Path, text: str) -> None:
     (log / RECOVERY_POINT_FILE).write_text(text)
     assert damage(verify(log)) == [("checkpoint", RECOVERY_POINT_FILE)]
 
 
-@pytest.mark.parametrize("text", ["", "0\n1\n", "0\n2\n3 4\n1 9\n", "0\n1\n-1 4\n"])
+@pytest.mark.parametrize(
+    "text", ["", "0\n1\n", "0\n2\n3 4\n1 9\n", "0\n1\n-1 4\n", f"0\n1\n{2**31} 4\n", f"0\n1\n0 {2**62}\n"]
+)
 def test_a_damaged_epoch_checkpoint_is_found(log: Path, text: str) -> None:
     (log / "t-0" / LEADER_EPOCH_FILE).write_text(text)
     assert ("checkpoint", LEADER_EPOCH_FILE) in damage(verify(log))
+
+
+@pytest.mark.parametrize("suffix", [".log", ".index", ".snapshot"])
+def test_a_name_with_a_number_that_no_offset_can_be_is_no_segment(log: Path, suffix: str) -> None:
+    strange = log / "t-0" / ("9" * 20 + suffix)
+    strange.write_bytes(b"anything")
+    report = verify(log)
+    assert report.clean
+    (finding,) = report.partitions[0].findings
+    assert (finding.file, finding.text) == (strange.name, "is no segment: the number is too large")
+    assert not repair(log, drop_damaged=True).actions
+    assert strange.read_bytes() == b"anything"
+    with pytest.raises(NotALog, match="is no segment: the number is too large"):
+        verify(strange)
 
 
 def test_a_segment_that_is_missing_is_damage_unless_compaction_may_have_been_there(log: Path) -> None:

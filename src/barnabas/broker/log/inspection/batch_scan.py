@@ -3,9 +3,7 @@
 Role: reads a segment from its beginning to its end. Recovery stops at the first bad batch; this goes on behind it, so that all damage is
 found and what follows it can be kept. Thread: the caller's; one scan per thread. Lock: none; the file is opened read-only.
 
-How it finds its way after damage: when the bad batch has a length and a good batch (or the end) lies behind it, only that batch is bad.
-Otherwise the next position at which a whole batch with a right checksum begins is searched for; the work is bounded by `_SEARCH_EFFORT`
-times the size of the file, whatever the bytes pretend to be.
+How it finds its way after damage: batch_search.py.
 
 The checksum does not cover base offset, length and leader epoch. A wrong length breaks the checksum all the same. A wrong base offset shows
 itself beside its neighbours: it goes back, or the next batch (or segment) goes back behind it.
@@ -20,14 +18,13 @@ from typing import NamedTuple, TypeAlias
 
 import google_crc32c
 
+from barnabas.broker.log.batch_search import MAX_RELATIVE_OFFSET, BatchSearch, Offsets
 from barnabas.broker.log.files import FileSystem, OpenFile
 from barnabas.broker.log.inspection.findings import Code
-from barnabas.broker.log.segment import MAX_RELATIVE_OFFSET
 from barnabas.records.batch import (
     HEADER,
     HEADER_SIZE,
     LENGTH_OVERHEAD,
-    MAGIC_V2,
     PREFIX_SIZE,
     BatchHeader,
     crc32c,
@@ -35,10 +32,8 @@ from barnabas.records.batch import (
 )
 
 _CHUNK = 1 << 20
-_SEARCH_EFFORT = 4
 _NEAR_THE_END = 4 * _CHUNK
 """A batch that is being written may have as many bytes of the broker's zeros behind it."""
-_MAGIC_AT = 16
 _GROWTH_SECONDS = 1.0
 _GROWTH_PAUSE = 0.02
 UNBOUNDED = 2**63 - 1
@@ -101,7 +96,9 @@ class SegmentScan:
         """Zeros at the end, which the broker writes ahead of the batches (`Segment.fill_ahead`); not part of `size`."""
         self._chunk = b""
         self._chunk_at = 0
-        self._effort = _SEARCH_EFFORT * self.size + _CHUNK
+        self._search = BatchSearch(
+            lambda position, length: files.pread(self._file.fileno(), length, position), self.size
+        )
 
     def close(self) -> None:
         self._file.close()
@@ -126,7 +123,7 @@ class SegmentScan:
                 yield Batch(position, header)
                 position += header.size
             elif problem is not None:
-                end = position + header.size if problem.whole and header else self._resume_at(position, header)
+                end = position + header.size if problem.whole and header else self._resume_at(position)
                 code = Code.HEADER if problem.code is Code.TORN and end < self.size else problem.code
                 yield Damage(position, end - position, self.end_offset, code, problem.text, problem.restorable)
                 position = end
@@ -253,42 +250,11 @@ class SegmentScan:
 
     # Finding the way again.
 
-    def _resume_at(self, position: int, header: BatchHeader | None) -> int:
+    def _resume_at(self, position: int) -> int:
         """Where the next good batch begins after a bad one at `position`; the end of the file when there is none."""
-        if header is not None:
-            behind = position + header.size
-            if behind == self.size or self._is_good(behind):
-                return behind
-        return self._search(position + 1)
-
-    def _is_good(self, position: int) -> bool:
-        """Whether a whole batch with a right checksum and a possible offset begins here."""
-        if self.size - position < HEADER_SIZE:
-            return False
-        header = self._header_at(position)
-        if header_problem(header) or header.size > self.size - position or self._effort < header.size:
-            return False
-        if not self.end_offset <= header.base_offset <= self._request.base_offset + MAX_RELATIVE_OFFSET:
-            return False
-        self._effort -= header.size
-        return self._checksum(position, header.size) == header.crc
-
-    def _search(self, start: int) -> int:
-        """Look at each byte that could be the magic of a batch: 255 of 256 random bytes fall out, and all zeros."""
-        at = start + _MAGIC_AT
-        while at < self.size and self._effort > 0:
-            chunk = self._files.pread(self._file.fileno(), _CHUNK, at)
-            if not chunk:
-                break
-            found = chunk.find(MAGIC_V2)
-            while found >= 0:
-                candidate = at + found - _MAGIC_AT
-                if self._is_good(candidate):
-                    return candidate
-                found = chunk.find(MAGIC_V2, found + 1)
-            at += len(chunk)
-            self._effort -= len(chunk)
-        return self.size
+        offsets = Offsets(self.end_offset, self._request.base_offset + MAX_RELATIVE_OFFSET)
+        behind = self._search.batch_behind(position, offsets)
+        return self.size if behind is None else behind.position
 
 
 def batch_bytes(scan: SegmentScan, batch: Batch) -> bytes:

@@ -10,14 +10,24 @@ import os
 from dataclasses import dataclass, field
 
 from barnabas.broker.log.checkpoints import (
+    CATALOG_FILE,
     CLEAN_SHUTDOWN_FILE,
     CLEANER_FILE,
+    FILES_OF_A_DIRECTORY,
     LEADER_EPOCH_FILE,
+    LOCK_FILE,
     LOG_START_FILE,
+    NUMBER_LIMIT,
+    OFFSET_LIMIT,
+    PARTITION_METADATA_FILE,
     RECOVERY_POINT_FILE,
     REPLICATION_FILE,
+    ImpossibleNumber,
     OffsetMap,
+    number_of,
+    read_partition_metadata,
 )
+from barnabas.broker.log.file_kinds import NotAFile, wrong_kind
 from barnabas.broker.log.files import FileSystem
 from barnabas.broker.log.inspection.targets import OFFSET_CHECKPOINTS, Partition
 
@@ -40,11 +50,13 @@ class Known:
 
 @dataclass(slots=True)
 class DirectoryState:
-    """The checkpoints of one log directory. `damaged` has a text for each file that cannot be used."""
+    """The checkpoints of one log directory. `damaged` has a text for each that cannot be used, `misplaced` for whatever else should be a
+    file and is none."""
 
     path: str = ""
     offsets: dict[str, OffsetMap] = field(default_factory=dict)
     damaged: dict[str, str] = field(default_factory=dict)
+    misplaced: dict[str, str] = field(default_factory=dict)
     clean_stop: bool = False
 
     def known(self, partition: Partition) -> Known:
@@ -60,10 +72,16 @@ def read_directory(files: FileSystem, log_dir: str) -> DirectoryState:
     state = DirectoryState(log_dir)
     if not log_dir:
         return state
-    state.clean_stop = files.exists(os.path.join(log_dir, CLEAN_SHUTDOWN_FILE))
+    for name in (*FILES_OF_A_DIRECTORY, LOCK_FILE, CATALOG_FILE):
+        kind = wrong_kind(os.path.join(log_dir, name))
+        if kind:
+            found = state.damaged if name in OFFSET_CHECKPOINTS else state.misplaced
+            found[name] = f"it is {kind}, not a file"
+    marker = os.path.join(log_dir, CLEAN_SHUTDOWN_FILE)
+    state.clean_stop = files.exists(marker) and CLEAN_SHUTDOWN_FILE not in state.misplaced
     for name in OFFSET_CHECKPOINTS:
         path = os.path.join(log_dir, name)
-        if files.exists(path):
+        if name not in state.damaged and files.exists(path):
             try:
                 state.offsets[name] = strict_offsets(files, path)
             except CheckpointDamaged as damage:
@@ -77,10 +95,10 @@ def strict_offsets(files: FileSystem, path: str) -> OffsetMap:
     for words in _entries(files, path):
         if len(words) != 3:
             raise CheckpointDamaged(f"{' '.join(words)!r} is not a topic, a partition and an offset")
-        key = (words[0], _number(words[1]))
+        key = (words[0], _number(words[1], NUMBER_LIMIT))
         if key in found:
             raise CheckpointDamaged(f"{words[0]}-{words[1]} stands in it twice")
-        found[key] = _number(words[2])
+        found[key] = _number(words[2], OFFSET_LIMIT)
     return found
 
 
@@ -90,7 +108,7 @@ def strict_epochs(files: FileSystem, directory: str) -> list[tuple[int, int]]:
     for words in _entries(files, os.path.join(directory, LEADER_EPOCH_FILE)):
         if len(words) != 2:
             raise CheckpointDamaged(f"{' '.join(words)!r} is not an epoch and an offset")
-        entry = (_number(words[0]), _number(words[1]))
+        entry = (_number(words[0], NUMBER_LIMIT), _number(words[1], OFFSET_LIMIT))
         if found and not (entry[0] > found[-1][0] and entry[1] >= found[-1][1]):
             raise CheckpointDamaged(
                 f"epoch {entry[0]} from offset {entry[1]} follows {found[-1][0]} from {found[-1][1]}"
@@ -99,9 +117,21 @@ def strict_epochs(files: FileSystem, directory: str) -> list[tuple[int, int]]:
     return found
 
 
+def has_bad_metadata(files: FileSystem, partition: Partition) -> bool:
+    """Whether partition.metadata says something, but not whose the log is. A power cut before the first flush leaves it empty."""
+    path = partition.path(PARTITION_METADATA_FILE)
+    try:
+        return bool(files.read_file(path)) and read_partition_metadata(files, partition.directory) is None
+    except FileNotFoundError:
+        return False
+
+
 def _entries(files: FileSystem, path: str) -> list[list[str]]:
-    with files.open_read_only(path) as file:
-        size = files.size(file.fileno())
+    try:
+        with files.open_read_only(path) as file:
+            size = files.size(file.fileno())
+    except NotAFile as error:
+        raise CheckpointDamaged(f"it {error.strerror}") from error
     if size > _LARGEST_CHECKPOINT:
         raise CheckpointDamaged(f"{size} bytes are too many for a checkpoint")
     try:
@@ -116,7 +146,8 @@ def _entries(files: FileSystem, path: str) -> list[list[str]]:
     return entries
 
 
-def _number(word: str) -> int:
-    if not word.isascii() or not word.isdecimal():
-        raise CheckpointDamaged(f"{word!r} is not a number")
-    return int(word)
+def _number(word: str, limit: int) -> int:
+    try:
+        return number_of(word, limit)
+    except ImpossibleNumber as error:
+        raise CheckpointDamaged(str(error)) from error

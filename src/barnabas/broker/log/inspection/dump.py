@@ -7,11 +7,16 @@ end a dump: it is a row of its own. Thread: the caller's. Lock: none; files are 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from barnabas.broker.log.checkpoints import LEADER_EPOCH_FILE, encode_topic_id, read_partition_metadata
+from barnabas.broker.log.checkpoints import (
+    LEADER_EPOCH_FILE,
+    PARTITION_METADATA_FILE,
+    encode_topic_id,
+    read_partition_metadata,
+)
 from barnabas.broker.log.files import FileSystem
 from barnabas.broker.log.inspection.batch_scan import Batch, Damage, ScanRequest, SegmentScan, batch_bytes
 from barnabas.broker.log.inspection.checkpoint_check import CheckpointDamaged, strict_epochs, strict_offsets
@@ -79,14 +84,10 @@ def _single_file(files: FileSystem, target: Target, selection: Selection) -> Ite
 
 def _partition(files: FileSystem, partition: Partition, selection: Selection) -> Iterator[Row]:
     parts = selection.parts
-    if CHECKPOINTS in parts:
-        topic_id = read_partition_metadata(files, partition.directory)
-        yield _row("metadata", partition, topic_id=encode_topic_id(topic_id) if topic_id else None)
-        yield from _epochs(files, partition)
-    if SNAPSHOTS in parts:
-        for name in sorted(files.list_directory(partition.directory)):
-            if offset_of(name, (SNAPSHOT_SUFFIX,)) is not None:
-                yield from _snapshot(files, partition, name)
+    misplaced = files.misplaced(partition.directory)
+    for name, kind in sorted(misplaced.items()):
+        yield _row("damage", partition, file=name, code="unreadable", text=f"is {kind}, not a file")
+    yield from _small_files(files, partition, parts, misplaced.keys())
     for segment in _selected_segments(segments_of(files, partition), selection):
         if parts & {BATCHES, RECORDS}:
             yield from _batches(files, partition, segment, selection)
@@ -94,6 +95,20 @@ def _partition(files: FileSystem, partition: Partition, selection: Selection) ->
             for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX):
                 if segment.has(suffix):
                     yield from _index(files, partition, segment.name(suffix), segment.base_offset)
+
+
+def _small_files(
+    files: FileSystem, partition: Partition, parts: Collection[str], misplaced: Collection[str]
+) -> Iterator[Row]:
+    if CHECKPOINTS in parts and PARTITION_METADATA_FILE not in misplaced:
+        topic_id = read_partition_metadata(files, partition.directory)
+        yield _row("metadata", partition, topic_id=encode_topic_id(topic_id) if topic_id else None)
+    if CHECKPOINTS in parts and LEADER_EPOCH_FILE not in misplaced:
+        yield from _epochs(files, partition)
+    if SNAPSHOTS in parts:
+        for name in sorted({*files.list_directory(partition.directory)}.difference(misplaced)):
+            if offset_of(name, (SNAPSHOT_SUFFIX,)) is not None:
+                yield from _snapshot(files, partition, name)
 
 
 def _selected_segments(segments: list[SegmentFiles], selection: Selection) -> Iterator[SegmentFiles]:
@@ -239,7 +254,7 @@ def _epochs(files: FileSystem, partition: Partition) -> Iterator[Row]:
 
 def _offset_checkpoint(files: FileSystem, path: str) -> Iterator[Row]:
     name = os.path.basename(path)
-    if not files.exists(path):
+    if not files.exists(path) and not files.is_link(path):
         return
     try:
         for (topic, number), offset in strict_offsets(files, path).items():

@@ -38,6 +38,7 @@ class Code(Enum):
     SNAPSHOT = "snapshot"
     CHECKPOINT = "checkpoint"
     ORPHAN = "orphan"
+    MISSING = "missing"
     UNREADABLE = "unreadable"
     LIVE = "live"
 
@@ -94,6 +95,11 @@ class PartitionReport:
             self.notes += 1
         if len(self.findings) < MOST_KEPT:
             self.findings.append(finding)
+
+    def take_back(self, code: Code, count: int) -> None:
+        """All damage of a kind, which was found so many times, is explained by something else."""
+        self.damage -= count
+        self.findings = [finding for finding in self.findings if finding.code is not code]
 
     @property
     def clean(self) -> bool:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from barnabas.broker.log.files import FileSystem
 from barnabas.broker.log.inspection.batch_scan import Batch
@@ -24,6 +25,8 @@ TIME_ENTRY = struct.Struct(">qi")
 TXN_ENTRY = struct.Struct(">hqqqq")
 _SHORT_GAP = 4 * 4096
 """Bytes without an entry that are always in order."""
+_ENTRIES_LEFT_OUT = 4
+"""Entries that may be missing at the end: after a start the broker counts the bytes up to the next entry anew."""
 
 Report = Callable[[str, int, int], None]
 """(text, position in the index file, offset in the log)"""
@@ -87,7 +90,12 @@ class OffsetIndexWalk(_Walk):
     def __init__(self, files: FileSystem, path: str, base_offset: int, report: Report) -> None:
         super().__init__(files, path, base_offset, report)
         self._last_indexed = 0
-        self._widest = _SHORT_GAP
+        self._last_noted = 0
+        self._interval = _SHORT_GAP
+        """How far from an entry a batch may begin without having one itself, as far as the index shows."""
+        self._last_due = 0
+        """The batch that has, or should have had, the last entry."""
+        self._missing = 0
 
     def note(self, batch: Batch) -> None:
         while self._current is not None and self._current[1] <= batch.position:
@@ -98,9 +106,14 @@ class OffsetIndexWalk(_Walk):
                     relative + self._base,
                 )
                 return
-            self._widest = max(self._widest, position - self._last_indexed)
-            self._last_indexed = position
+            self._interval = max(self._interval, self._last_noted - self._last_indexed)
+            self._last_indexed = self._last_due = position
+            self._missing = 0
             self._advance()
+        if batch.position - self._last_due > self._interval:
+            self._last_due = batch.position
+            self._missing += 1
+        self._last_noted = batch.position
 
     def finish(self, size: int) -> None:
         if self._current is not None:
@@ -111,9 +124,9 @@ class OffsetIndexWalk(_Walk):
             )
 
     def uncovered(self, size: int) -> int:
-        """How many bytes at the end have no entry, when that is far more than between the entries; else 0."""
-        left = size - self._last_indexed
-        return left if not self.failed and left > 4 * self._widest else 0
+        """How many bytes at the end have no entry, when several are missing there; else 0. The length of the last batches says
+        nothing: a segment of one long batch has no entry at all."""
+        return size - self._last_indexed if not self.failed and self._missing > _ENTRIES_LEFT_OUT else 0
 
 
 class TimeIndexWalk(_Walk):
@@ -182,3 +195,25 @@ class TxnIndexWalk(_Walk):
     def _skip_unknown(self, below: int) -> None:
         while self._current is not None and self._current[3] < below and self._current[2] < self.begun_before:
             self._advance()
+
+
+@dataclass(slots=True)
+class IndexWalks:
+    """The indexes of the segment that is being read, as far as they can be read."""
+
+    offsets: OffsetIndexWalk | None = None
+    times: TimeIndexWalk | None = None
+    aborted: TxnIndexWalk | None = None
+
+    def note_aborted(self, entry: AbortedEntry, uncertain: bool) -> None:
+        """After damage it is not known which transactions were open: then the index is not compared."""
+        if uncertain:
+            self.aborted = None
+        elif self.aborted is not None:
+            self.aborted.note(entry)
+
+    def note(self, batch: Batch) -> None:
+        if self.offsets is not None:
+            self.offsets.note(batch)
+        if self.times is not None:
+            self.times.note(batch)

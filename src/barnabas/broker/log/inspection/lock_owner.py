@@ -6,6 +6,7 @@ and closing it could give back a lock of this very process. Thread: any. Lock: n
 
 from __future__ import annotations
 
+import errno
 import os
 from dataclasses import dataclass
 
@@ -31,6 +32,10 @@ def owner_of(log_dir: str) -> LockOwner:
         status = os.stat(os.path.join(log_dir, LOCK_FILE))
     except FileNotFoundError:
         return LockOwner(known=True)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        return LockOwner(known=True)  # a loop of links: nobody can have locked it
     try:
         with open(_LOCKS, encoding="ascii") as file:
             lines = file.read().splitlines()

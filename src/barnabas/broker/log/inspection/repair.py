@@ -6,7 +6,11 @@ Thread: the caller's. Lock: the lock file of the log directory, so that no broke
 
     indexes, snapshots, epochs     rebuilt from the batches
     a torn tail                    cut off, as the broker would at its next start
+    offsets that are gone          the log goes on behind what was on disk: no offset is used twice
+    offsets that are missing       left and reported, or with `drop_damaged` noted as lost
     a base offset or leader epoch  set back where the neighbours or the checkpoint leave only one value: the checksum does not cover them
+    an impossible recovery point   set to the log's end
+    what is no file                moved away, to a name with `.damaged`; the log of a segment is left, and its partition with it
     damage in the middle           left and reported, or with `drop_damaged` taken out; the batches behind it keep their offsets
 """
 
@@ -19,23 +23,28 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
+from barnabas.broker.log.batch_search import MAX_RELATIVE_OFFSET
 from barnabas.broker.log.checkpoints import (
     CLEAN_SHUTDOWN_FILE,
+    DAMAGED_SUFFIX,
+    FILES_OF_A_DIRECTORY,
     LEADER_EPOCH_FILE,
     LOCK_FILE,
     LOG_START_FILE,
     RECOVERY_POINT_FILE,
     REPLICATION_FILE,
+    keep_damaged,
     write_offsets,
 )
 from barnabas.broker.log.files import FileSystem
 from barnabas.broker.log.inspection import surgery
 from barnabas.broker.log.inspection.batch_scan import Damage
 from barnabas.broker.log.inspection.checkpoint_check import DirectoryState, read_directory
+from barnabas.broker.log.inspection.directory_check import check_directory
 from barnabas.broker.log.inspection.findings import Code, PartitionReport
-from barnabas.broker.log.inspection.side_names import offset_of
+from barnabas.broker.log.inspection.side_names import Gap, offset_of
 from barnabas.broker.log.inspection.targets import NotALog, Partition, Target
-from barnabas.broker.log.inspection.verify import PartitionCheck, Progress, SegmentOutcome, check_directory
+from barnabas.broker.log.inspection.verify import PartitionCheck, Progress, SegmentOutcome
 from barnabas.broker.log.producer_state import SNAPSHOT_SUFFIX
 from barnabas.broker.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, segment_name
 from barnabas.broker.log.txn_index import TXN_INDEX_SUFFIX
@@ -49,6 +58,7 @@ _LOST_WITH = {
 
 
 _ANEW = "anew from the batches"
+_MOST_PASSES = 4
 
 
 class DirectoryInUse(BarnabasError):
@@ -111,7 +121,7 @@ def repair_target(files: FileSystem, target: Target, options: RepairOptions, pro
     """Repair everything at a path, which must be a log directory or that of a partition."""
     if target.only:
         raise NotALog(f"{target.path} is one file: repair works on a partition or on a log directory")
-    report = RepairReport(target.path, options.dry_run)
+    report = RepairReport(target.path, options.dry_run, directory=PartitionReport("", target.log_dir))
     with locked(files, target.log_dir, create=not options.dry_run):
         state = read_directory(files, target.log_dir)
         repairs = [
@@ -143,31 +153,99 @@ class _PartitionRepair:
         self._options = options
         self._actions = actions
         self._changed_from: int | None = None
+        self._acted = self._again = False
         self.touched = False
+        self._point = -1
+        """Below it everything was on disk; -1 when that is not known."""
         self.end = 0
         """Where the log ends after the repair."""
 
     def run(self, progress: Progress) -> PartitionReport:
+        """What was found before. One damage may hide another one, so it goes on until there is nothing more to do."""
+        before = self._run_once(progress)
+        for _ in range(_MOST_PASSES - 1):
+            if self._options.dry_run or not self._acted:
+                break
+            self._again = True
+            self._run_once(lambda _: None)
+        return before
+
+    def _run_once(self, progress: Progress) -> PartitionReport:
+        self._acted, self._changed_from = False, None
         check = PartitionCheck(self._files, self.partition, self._state, False, progress)
         before = check.run()
         self.end = before.end
-        self.touched = bool(before.findings)
+        self.touched = self.touched or bool(before.findings)
+        if check.lost_logs:  # what is behind or beside it waits until somebody has brought the log back
+            self.end = self._state.known(self.partition).recovery_point
+            return before
+        self._move_away(check)
+        self._judge_recovery_point(check)
         for outcome in check.outcomes:
             self._repair_segment(outcome, outcome is check.outcomes[-1])
+        for gap in check.gaps:
+            self._note_gap(gap)
+        self._go_on_at_recovery_point(check)
         self._repair_orphans(before)
         self._repair_state(check)
         return before
+
+    # Offsets that are gone.
+
+    def _judge_recovery_point(self, check: PartitionCheck) -> None:
+        """A point that no segment reaches was never written: the broker would have begun another segment long before."""
+        point = self._state.known(self.partition).recovery_point
+        last = check.outcomes[-1] if check.outcomes else None
+        possible = last is None or point <= last.files.base_offset + MAX_RELATIVE_OFFSET + 1
+        self._point = point if possible else -1
+        if not possible and last is not None and not last.damages:
+            text = f"the recovery point goes from {point} to {check.report.end}: no segment reaches that far"
+            self._do(RECOVERY_POINT_FILE, "rewrote", text, partial(self._set_recovery_point, check.report.end))
+
+    def _set_recovery_point(self, offset: int) -> None:
+        key = self.partition.key
+        points = self._state.offsets[RECOVERY_POINT_FILE]
+        if key is not None:
+            points[key] = offset
+        write_offsets(self._files, os.path.join(self._state.path, RECOVERY_POINT_FILE), points)
+
+    def _note_gap(self, gap: Gap) -> None:
+        if not self._options.drop_damaged:
+            self._leave(gap.file, f"{gap.text}: bring the segment back, or note them as lost with --drop-damaged")
+            return
+        act = partial(surgery.note_lost, self._files, self.partition.path(gap.file), gap)
+        self._do(gap.file, "noted", f"{gap.text}; an empty .damaged file says so", act)
+
+    def _go_on_at_recovery_point(self, check: PartitionCheck) -> None:
+        """Offsets that were on disk and are gone are never given to other records: the log goes on behind them, as the broker does it."""
+        end = check.report.end
+        last = check.outcomes[-1] if check.outcomes else None
+        if end >= self._point or self._acted or (last is not None and last.damages):
+            return  # what is broken comes first, and stays unless it may be dropped
+        name = last.files.name(LOG_SUFFIX) if last is not None else segment_name(end) + LOG_SUFFIX
+        gap = Gap(name, last.size if last is not None else 0, end, self._point)
+        text = f"a new segment: offsets {end} to {self._point - 1} were on disk and are gone, no other record gets them"
+        act = partial(surgery.go_on_behind, self._files, self.partition.path(name), gap)
+        self._do(segment_name(self._point) + LOG_SUFFIX, "began", text, act)
+        self.end = self._point
 
     def verify_again(self, state: DirectoryState) -> PartitionReport:
         return PartitionCheck(self._files, self.partition, state, False, lambda _: None).run()
 
     def _do(self, file: str, what: str, text: str, act: Callable[[], object]) -> None:
+        self._acted = True
         self._actions.append(Action(self.partition.name, file, what, text))
         if not self._options.dry_run:
             act()
 
     def _leave(self, file: str, text: str) -> None:
-        self._actions.append(Action(self.partition.name, file, "left", text, done=False))
+        if not self._again:
+            self._actions.append(Action(self.partition.name, file, "left", text, done=False))
+
+    def _move_away(self, check: PartitionCheck) -> None:
+        for name, problem in check.unusable.items():
+            text = f"it {problem}; kept as {name}{DAMAGED_SUFFIX}"
+            self._do(name, "moved away", text, partial(keep_damaged, self._files, self.partition.path(name)))
 
     # One segment.
 
@@ -183,8 +261,6 @@ class _PartitionRepair:
                 self._leave(name, f"{damage.size} bytes at {damage.position}, offset {damage.offset}: {damage.text}")
         elif broken:
             self._take_out(path, name, broken)
-            if last and broken[-1].position + broken[-1].size == outcome.size:
-                self.end = min(self.end, broken[-1].offset)
         if tail is not None:
             self._cut(path, name, tail, shift=0 if left else sum(damage.size for damage in broken))
         if not left and (outcome.stale - {TXN_INDEX_SUFFIX} or outcome.damages):
@@ -212,9 +288,7 @@ class _PartitionRepair:
         """The end of the log that was being written: not whole, or above what was known to be on disk."""
         if damage.position + damage.size != outcome.size:
             return False
-        return (
-            damage.code in (Code.TORN, Code.HEADER) or damage.offset >= self._state.known(self.partition).recovery_point
-        )
+        return damage.code is Code.TORN or damage.offset >= self._state.known(self.partition).recovery_point
 
     def _take_out(self, path: str, name: str, broken: list[Damage]) -> None:
         self._changed(broken[0].offset)
@@ -223,7 +297,7 @@ class _PartitionRepair:
                 name,
                 "took out",
                 f"{damage.size} bytes at {damage.position}, offset {damage.offset}: {damage.text}; kept in a .damaged file",
-                partial(surgery.keep_aside, self._files, path, damage),
+                partial(surgery.keep_aside, self._files, path, damage, max(damage.offset, self._point)),
             )
         if not self._options.dry_run:
             surgery.rewrite_without(self._files, path, broken)
@@ -236,7 +310,7 @@ class _PartitionRepair:
             name,
             "cut",
             f"the last {tail.size} bytes, after offset {tail.offset}: {tail.text}; kept in a .damaged file",
-            partial(surgery.cut_tail, self._files, path, now),
+            partial(surgery.cut_tail, self._files, path, now, max(tail.offset, self._point)),
         )
 
     def _rebuild_indexes(self, outcome: SegmentOutcome) -> None:
@@ -271,7 +345,7 @@ class _PartitionRepair:
         bases = {outcome.files.base_offset for outcome in check.outcomes}
         snapshots = {
             offset
-            for name in names
+            for name in {*names, *check.bad_snapshots}
             if (offset := offset_of(name, (SNAPSHOT_SUFFIX,))) is not None
             and (self._is_behind_change(offset - 1) or name in check.bad_snapshots)
         }
@@ -312,11 +386,11 @@ class _DirectoryRepair:
     def run(self, repairs: list[_PartitionRepair]) -> None:
         if self._target.is_log_dir:
             self._replace_damaged()
-        self._lower_recovery_points(repairs)
+            self._move_away()
         self._distrust_clean_marker(repairs)
         if self._target.is_log_dir:
             state = self._state if self._options.dry_run else read_directory(self._files, self._target.log_dir)
-            check_directory(state, self._target, self._report.directory)
+            check_directory(state, self._target, self._report.directory, live=False)
 
     def _do(self, file: str, what: str, text: str, act: Callable[[], object], partition: str = "") -> None:
         self._report.actions.append(Action(partition, file, what, text))
@@ -336,16 +410,12 @@ class _DirectoryRepair:
                 partial(surgery.replace_checkpoint, self._files, path),
             )
 
-    def _lower_recovery_points(self, repairs: list[_PartitionRepair]) -> None:
-        points = dict(self._state.offsets.get(RECOVERY_POINT_FILE, {}))
-        for each in repairs:
-            key = each.partition.key
-            if key is not None and points.get(key, -1) > each.end:
-                text = f"the recovery point goes from {points[key]} to {each.end}"
-                points[key] = each.end
-                self._do(RECOVERY_POINT_FILE, "rewrote", text, _later, each.partition.name)
-        if points != self._state.offsets.get(RECOVERY_POINT_FILE, {}) and not self._options.dry_run:
-            write_offsets(self._files, self._path(RECOVERY_POINT_FILE), points)
+    def _move_away(self) -> None:
+        """What the broker writes anew; the catalog and the lock are left to somebody who knows what happened."""
+        for name, problem in self._state.misplaced.items():
+            if name in FILES_OF_A_DIRECTORY:
+                text = f"{problem}; kept as {name}{DAMAGED_SUFFIX}"
+                self._do(name, "moved away", text, partial(keep_damaged, self._files, self._path(name)))
 
     def _distrust_clean_marker(self, repairs: list[_PartitionRepair]) -> None:
         """A log that goes on after the point at which the broker says that it stopped was written by somebody else."""

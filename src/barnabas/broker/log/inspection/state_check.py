@@ -19,6 +19,11 @@ from barnabas.records.control import parse_end_marker
 MOST_PRODUCERS = 1_000_000
 """Producers that are followed; a log with more of them is checked without."""
 _LARGEST_SNAPSHOT = 64 * MOST_PRODUCERS
+_FEW_BATCHES = 16
+"""So many in a row may have a wrong leader epoch; more of them with the same new one are believed."""
+
+EpochCorrections = list[tuple[int, int]]
+"""(position of a batch, the leader epoch that it should have), of one segment"""
 
 
 class ProducerReplay:
@@ -106,24 +111,52 @@ class EpochWatch:
         self._known = LeaderEpochs(entries)
         self._certain_below = certain_below
         self._newest = -1
+        self._confirmed = self.contradictions = 0
+        """Batches whose leader epoch is what the checkpoint says, and those where it is not."""
+        self._contradicting = -1
+        self._agree = True
+        """Whether the epochs of the latter, and those that are unknown to the checkpoint, ascend."""
+        self._unconfirmed: list[tuple[EpochCorrections, int, int]] = []
+        """The last batches, when they are newer than the checkpoint: where to note their correction, and that."""
         self.seen = LeaderEpochs([])
         """What a checkpoint that is made from the batches alone would hold."""
 
-    def expected(self, batch: Batch) -> int:
-        """What the checkpoint says for a batch, or -1."""
-        return self._known.of_offset(batch.header.base_offset)
-
-    def problem(self, batch: Batch) -> str:
+    def problem(self, batch: Batch, corrections: EpochCorrections) -> str:
+        """What is wrong, or an empty text; and, where the checkpoint knows better, what must be corrected in the batch's segment."""
         epoch = batch.header.partition_leader_epoch
-        expected = self.expected(batch)
+        expected = self._known.of_offset(batch.header.base_offset)
         newer = epoch > self._known.latest and batch.header.last_offset >= self._certain_below
         text = ""
         if expected >= 0 and epoch != expected and not newer:
-            text = f"the leader epoch is {epoch}, {LEADER_EPOCH_FILE} says {expected}"
-        elif epoch < self._newest:
+            corrections.append((batch.position, expected))
+            self.contradictions += 1
+            self._agree = self._agree and epoch >= self._contradicting
+            self._contradicting = epoch
+            return f"the leader epoch is {epoch}, {LEADER_EPOCH_FILE} says {expected}"
+        if epoch < self._newest:
             text = f"the leader epoch goes back from {self._newest} to {epoch}: one of the two is wrong"
-        if text and expected >= 0:
-            return text
+            self._agree = False
+            self._correct_newer(epoch == expected)
+        if newer and expected >= 0:
+            self._unconfirmed = [*self._unconfirmed[-_FEW_BATCHES:], (corrections, batch.position, expected)]
+        self._confirmed += epoch == expected
         self._newest = epoch
         self.seen.assign(epoch, batch.header.base_offset)
         return text
+
+    @property
+    def first_known(self) -> int:
+        """From which offset on the checkpoint knows an epoch; -1 when it knows none."""
+        return self._known.entries[0][1] if self._known.entries else -1
+
+    @property
+    def refutes_checkpoint(self) -> bool:
+        """No batch is of the epoch that the checkpoint says, and they agree with each other: it is the checkpoint that is wrong."""
+        return self.contradictions > 1 and not self._confirmed and self._agree
+
+    def _correct_newer(self, confirmed: bool) -> None:
+        """A batch of an older epoch follows, and the checkpoint confirms it or not: if so, those before it were never of a newer one."""
+        if confirmed and len(self._unconfirmed) <= _FEW_BATCHES:
+            for corrections, position, expected in self._unconfirmed:
+                corrections.append((position, expected))
+        self._unconfirmed = []

@@ -13,11 +13,17 @@ import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from barnabas.broker.log.checkpoints import LEADER_EPOCH_FILE, encode_epochs, write_offsets
+from barnabas.broker.log.checkpoints import (
+    DAMAGED_SUFFIX,
+    LEADER_EPOCH_FILE,
+    encode_epochs,
+    keep_damaged,
+    write_offsets,
+)
 from barnabas.broker.log.config import LogConfig
 from barnabas.broker.log.files import FileSystem, OpenFile
 from barnabas.broker.log.inspection.batch_scan import Batch, Damage, ScanRequest, SegmentScan, batch_bytes
-from barnabas.broker.log.inspection.side_names import DAMAGED_SUFFIX, damaged_name
+from barnabas.broker.log.inspection.side_names import Gap, damaged_name, explained_gaps, is_explained, offset_of
 from barnabas.broker.log.inspection.state_check import EpochWatch, ProducerReplay, usable_snapshot
 from barnabas.broker.log.inspection.targets import Partition, SegmentFiles, segments_of
 from barnabas.broker.log.producer_state import SNAPSHOT_SUFFIX, ProducerStates
@@ -56,10 +62,10 @@ def _write_at(files: FileSystem, path: str, position: int, data: bytes) -> None:
         files.sync(file.fileno())
 
 
-def keep_aside(files: FileSystem, path: str, damage: Damage) -> str:
-    """Copy a stretch of a segment into a side file; its path."""
+def keep_aside(files: FileSystem, path: str, damage: Damage, log_end: int) -> str:
+    """Copy a stretch of a segment into a side file; its path. `log_end` is what follows when nothing else does."""
     with files.open_read_only(path) as file:
-        following = _offset_at(files, file, path, damage.position + damage.size, damage.offset)
+        following = _offset_at(files, file, path, damage.position + damage.size, log_end)
         target = damaged_name(path, damage.position, damage.offset, max(damage.offset, following))
         target = _unused(files, target)
         with files.open(target + ".tmp", create=True) as copy:
@@ -69,6 +75,23 @@ def keep_aside(files: FileSystem, path: str, damage: Damage) -> str:
     files.rename(target + ".tmp", target)
     files.sync_directory(os.path.dirname(path))
     return target
+
+
+def note_lost(files: FileSystem, path: str, gap: Gap) -> None:
+    """An empty side file says that offsets are lost, unless one says so already."""
+    directory = os.path.dirname(path)
+    if not is_explained(explained_gaps(files.list_directory(directory)), gap.first, gap.following):
+        files.write_file(_unused(files, damaged_name(path, gap.position, gap.first, gap.following)), b"")
+        files.sync_directory(directory)
+
+
+def go_on_behind(files: FileSystem, path: str, gap: Gap) -> None:
+    """Begin a segment behind offsets that are lost, and note that they are."""
+    note_lost(files, path, gap)
+    segment = Segment(files, os.path.dirname(path), gap.following)
+    segment.create()
+    segment.release()
+    files.sync_directory(os.path.dirname(path))
 
 
 def _unused(files: FileSystem, path: str) -> str:
@@ -87,8 +110,8 @@ def _offset_at(files: FileSystem, file: OpenFile, path: str, position: int, defa
         offset: int = _BASE_OFFSET.unpack_from(data)[0]
         return offset
     directory, name = os.path.split(path)
-    later = [other for other in files.list_directory(directory) if other.endswith(LOG_SUFFIX) and other > name]
-    return int(min(later).removesuffix(LOG_SUFFIX)) if later else default
+    bases = (offset_of(other, (LOG_SUFFIX,)) for other in files.list_directory(directory) if other > name)
+    return min((base for base in bases if base is not None), default=default)
 
 
 def rewrite_without(files: FileSystem, path: str, broken: list[Damage]) -> None:
@@ -117,8 +140,8 @@ def _copy(files: FileSystem, source: OpenFile, start: int, end: int, target: Ope
     return at
 
 
-def cut_tail(files: FileSystem, path: str, tail: Damage) -> None:
-    keep_aside(files, path, tail)
+def cut_tail(files: FileSystem, path: str, tail: Damage, log_end: int) -> None:
+    keep_aside(files, path, tail, log_end)
     with files.open(path) as file:
         files.truncate(file.fileno(), tail.position)
         files.sync(file.fileno())
@@ -140,7 +163,7 @@ def rebuild_indexes(files: FileSystem, directory: str, base_offset: int) -> None
 
 def replace_checkpoint(files: FileSystem, path: str) -> None:
     """An empty checkpoint in place of a damaged one, which is kept beside it."""
-    files.rename(path, _unused(files, path + DAMAGED_SUFFIX))
+    keep_damaged(files, path)
     write_offsets(files, path, {})
 
 
@@ -189,7 +212,7 @@ def _replay_segment(
     with SegmentScan(files, request) as scan:
         for piece in scan:
             if isinstance(piece, Batch):
-                watch.problem(piece)
+                watch.problem(piece, [])
                 with contextlib.suppress(CorruptBatch):  # a marker that cannot be read was left where it is
                     aborted = replay.note(piece, batch_bytes(scan, piece) if piece.header.control else b"")
                     if aborted is not None:

@@ -18,7 +18,9 @@ from barnabas.broker.log.checkpoints import (
     RECOVERY_POINT_FILE,
     REPLICATION_FILE,
 )
+from barnabas.broker.log.file_kinds import kind_of, wrong_kind
 from barnabas.broker.log.files import FileSystem
+from barnabas.broker.log.inspection.side_names import is_beyond_offsets
 from barnabas.broker.log.segment import LOG_SUFFIX
 from barnabas.errors import BarnabasError
 
@@ -30,6 +32,12 @@ _REMOVED = re.compile(r".*\.[0-9a-f]{32}-(delete|stray|future)\Z")
 
 class NotALog(BarnabasError):
     """A path at which there is nothing that these tools understand."""
+
+
+def key_of(name: str) -> tuple[str, int] | None:
+    """Topic and partition, when a name is that of a partition's directory."""
+    match = _PARTITION_NAME.match(name)
+    return (match["topic"], int(match["partition"])) if match else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +64,7 @@ class Partition:
 
     @property
     def key(self) -> tuple[str, int] | None:
-        match = _PARTITION_NAME.match(self.name)
-        return (match["topic"], int(match["partition"])) if match else None
+        return key_of(self.name)
 
     def path(self, name: str) -> str:
         return os.path.join(self.directory, name)
@@ -65,13 +72,15 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What is to be inspected. `only` is a single file of the only partition; `removed` are directories that the broker will remove."""
+    """What is to be inspected. `only` is a single file of the only partition; `removed` are directories that the broker will remove;
+    `misplaced` has what else is named like a partition, and what it is."""
 
     path: str
     log_dir: str
     partitions: tuple[Partition, ...]
     only: str = ""
     removed: tuple[str, ...] = field(default=())
+    misplaced: dict[str, str] = field(default_factory=dict)
 
     @property
     def is_log_dir(self) -> bool:
@@ -81,6 +90,8 @@ class Target:
 def find(files: FileSystem, path: str) -> Target:
     """What a path is; NotALog when it is nothing that can be inspected."""
     path = os.path.abspath(path)
+    if _SEGMENT_FILE.match(os.path.basename(path)) and (kind := wrong_kind(path)):
+        raise NotALog(f"{path} is {kind}, not a file")
     if not files.exists(path):
         raise NotALog(f"{path} does not exist")
     if not files.is_directory(path):
@@ -94,11 +105,13 @@ def find(files: FileSystem, path: str) -> Target:
 
 
 def segments_of(files: FileSystem, partition: Partition) -> list[SegmentFiles]:
-    """The segments of a partition, oldest first; only those that have a log."""
+    """The segments of a partition, oldest first; only those that have a log. What is no file is not there,
+    nor what has a number that is no offset."""
     by_base: dict[int, set[str]] = {}
+    misplaced = files.misplaced(partition.directory)
     for name in files.list_directory(partition.directory):
         match = _SEGMENT_FILE.match(name)
-        if match:
+        if match and name not in misplaced and not is_beyond_offsets(name):
             by_base.setdefault(int(match["base"]), set()).add(name)
     found = [SegmentFiles(base, frozenset(names)) for base, names in sorted(by_base.items())]
     return [segment for segment in found if segment.has(LOG_SUFFIX)]
@@ -106,6 +119,10 @@ def segments_of(files: FileSystem, partition: Partition) -> list[SegmentFiles]:
 
 def _single_file(files: FileSystem, path: str) -> Target:
     directory, name = os.path.split(path)
+    if kind := wrong_kind(path):
+        raise NotALog(f"{path} is {kind}, not a file")
+    if is_beyond_offsets(name):
+        raise NotALog(f"{path} is no segment: the number is too large")
     if _SEGMENT_FILE.match(name) or name == LEADER_EPOCH_FILE:
         return Target(path, _log_dir_above(files, directory), (_partition(files, directory),), only=name)
     if name in OFFSET_CHECKPOINTS:
@@ -132,7 +149,9 @@ def _whole_log_dir(files: FileSystem, path: str, names: list[str]) -> Target:
     partitions = [
         Partition(name, os.path.join(path, name), path) for name in directories if _PARTITION_NAME.match(name)
     ]
-    return Target(path, path, tuple(sorted(partitions, key=_by_number)), removed=removed)
+    others = (name for name in names if _PARTITION_NAME.match(name) and name not in directories)
+    misplaced = {name: kind_of(os.path.join(path, name)) for name in others}
+    return Target(path, path, tuple(sorted(partitions, key=_by_number)), removed=removed, misplaced=misplaced)
 
 
 def _by_number(partition: Partition) -> tuple[str, int]:

@@ -11,7 +11,13 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from barnabas.broker.log.checkpoints import LEADER_EPOCH_FILE, LOG_START_FILE, RECOVERY_POINT_FILE, REPLICATION_FILE
+from barnabas.broker.log.checkpoints import (
+    LEADER_EPOCH_FILE,
+    LOG_START_FILE,
+    PARTITION_METADATA_FILE,
+    RECOVERY_POINT_FILE,
+    REPLICATION_FILE,
+)
 from barnabas.broker.log.files import FileSystem
 from barnabas.broker.log.inspection.batch_scan import (
     UNBOUNDED,
@@ -25,14 +31,17 @@ from barnabas.broker.log.inspection.checkpoint_check import (
     CheckpointDamaged,
     DirectoryState,
     Known,
+    has_bad_metadata,
     read_directory,
     strict_epochs,
 )
+from barnabas.broker.log.inspection.directory_check import check_directory
 from barnabas.broker.log.inspection.findings import NO_PLACE, NOWHERE, Code, Finding, PartitionReport, Severity, Where
 from barnabas.broker.log.inspection.index_check import (
     OFFSET_ENTRY,
     TIME_ENTRY,
     TXN_ENTRY,
+    IndexWalks,
     OffsetIndexWalk,
     TimeIndexWalk,
     TxnIndexWalk,
@@ -40,12 +49,18 @@ from barnabas.broker.log.inspection.index_check import (
 )
 from barnabas.broker.log.inspection.lock_owner import LockOwner, owner_of
 from barnabas.broker.log.inspection.record_check import LARGEST_BATCH, check_records
-from barnabas.broker.log.inspection.side_names import explained_gaps, offset_of
-from barnabas.broker.log.inspection.state_check import EpochWatch, ProducerReplay, read_snapshot, usable_snapshot
+from barnabas.broker.log.inspection.side_names import Gap, explained_gaps, is_beyond_offsets, is_explained, offset_of
+from barnabas.broker.log.inspection.state_check import (
+    EpochCorrections,
+    EpochWatch,
+    ProducerReplay,
+    read_snapshot,
+    usable_snapshot,
+)
 from barnabas.broker.log.inspection.targets import NotALog, Partition, SegmentFiles, Target, segments_of
 from barnabas.broker.log.producer_state import SNAPSHOT_SUFFIX, CorruptSnapshot
 from barnabas.broker.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, segment_name
-from barnabas.broker.log.txn_index import TXN_INDEX_SUFFIX, AbortedEntry
+from barnabas.broker.log.txn_index import TXN_INDEX_SUFFIX
 from barnabas.records.batch import CorruptBatch
 
 Progress = Callable[[int], None]
@@ -61,8 +76,7 @@ class SegmentOutcome:
     size: int = 0
     end_offset: int = 0
     damages: list[Damage] = field(default_factory=list)
-    epochs: list[tuple[int, int]] = field(default_factory=list)
-    """(position of a batch, the leader epoch that it should have)"""
+    epochs: EpochCorrections = field(default_factory=list)
     stale: set[str] = field(default_factory=set)
 
     @property
@@ -92,7 +106,7 @@ def verify_target(files: FileSystem, target: Target, progress: Progress) -> Targ
     state = read_directory(files, target.log_dir)
     report = TargetReport(target.path, owner, PartitionReport("", target.log_dir))
     if target.is_log_dir:
-        check_directory(state, target, report.directory)
+        check_directory(state, target, report.directory, owner.held)
     for partition in target.partitions:
         check = PartitionCheck(files, partition, state, owner.held, progress)
         report.partitions.append(check.run(target.only))
@@ -105,18 +119,9 @@ def total_bytes(files: FileSystem, target: Target) -> int:
     for partition in target.partitions:
         try:
             total += sum(files.list_sizes(partition.directory, LOG_SUFFIX)[1].values())
-        except FileNotFoundError:
-            continue  # deleted meanwhile
+        except OSError:
+            continue  # deleted meanwhile, or something is there that the check will name
     return total
-
-
-def check_directory(state: DirectoryState, target: Target, report: PartitionReport) -> None:
-    for name, problem in state.damaged.items():
-        report.add(Finding(Severity.DAMAGE, Code.CHECKPOINT, "", name, problem))
-    for name in target.removed:
-        report.add(
-            Finding(Severity.NOTE, Code.ORPHAN, "", name, "is left over; the broker removes it or leaves it alone")
-        )
 
 
 class PartitionCheck:
@@ -138,14 +143,23 @@ class PartitionCheck:
         self.replay = ProducerReplay(partition.name)
         self.epochs = EpochWatch([], 0)
         self.outcomes: list[SegmentOutcome] = []
+        self.gaps: list[Gap] = []
+        """Those that are damage."""
         self.bad_snapshots: list[str] = []
         self.bad_epochs = False
+        self.unusable: dict[str, str] = {}
+        """Files to be moved away, and why: what is no file, and a partition.metadata that says nothing."""
+        self.lost_logs: list[int] = []
+        """The base offsets of segments whose log is no file."""
 
     def run(self, only: str = "") -> PartitionReport:
         """Verify the partition, or the one segment that a file belongs to."""
         try:
+            self._find_unusable()
             segments = segments_of(self._files, self._partition)
-            names = self._files.list_directory(self._partition.directory)
+            names = [
+                each for each in self._files.list_directory(self._partition.directory) if each not in self.unusable
+            ]
             self._explained = explained_gaps(names)
             chosen = self._choose(segments, only)
             self._load_epochs()
@@ -159,6 +173,18 @@ class PartitionCheck:
             name = os.path.basename(error.filename or "")
             self._damaged(Code.UNREADABLE, name, error.strerror or str(error))
         return self.report
+
+    def _find_unusable(self) -> None:
+        for name, kind in sorted(self._files.misplaced(self._partition.directory).items()):
+            self.unusable[name] = f"is {kind}, not a file"
+            self._damaged(Code.UNREADABLE, name, self.unusable[name])
+        bases = (offset_of(name, (LOG_SUFFIX,)) for name in self.unusable)
+        self.lost_logs = [base for base in bases if base is not None]
+        self.bad_snapshots = [name for name in self.unusable if offset_of(name, (SNAPSHOT_SUFFIX,)) is not None]
+        self.bad_epochs = LEADER_EPOCH_FILE in self.unusable
+        if PARTITION_METADATA_FILE not in self.unusable and has_bad_metadata(self._files, self._partition):
+            self.unusable[PARTITION_METADATA_FILE] = "has no topic id that can be read"
+            self._damaged(Code.CHECKPOINT, PARTITION_METADATA_FILE, self.unusable[PARTITION_METADATA_FILE])
 
     def _choose(self, segments: list[SegmentFiles], only: str) -> list[SegmentFiles]:
         if not only or only == LEADER_EPOCH_FILE:
@@ -183,11 +209,15 @@ class PartitionCheck:
         end = chosen[0].base_offset
         self._begin_replay(chosen[0])
         self.report.start = max(self._known.start, end)
+        if chosen[0] is segments[0]:
+            self._check_beginning(chosen[0])
         for segment in chosen:
             following = segments[segments.index(segment) + 1 :]
             next_base = following[0].base_offset if following else UNBOUNDED
-            if segment.base_offset > end and not (self.outcomes and self.outcomes[-1].ends_in_damage):
-                self._gap(segment.name(LOG_SUFFIX), end, segment.base_offset, 0)
+            if any(end <= base < segment.base_offset for base in self.lost_logs):
+                self._tainted = True  # nobody knows what was in there
+            elif segment.base_offset > end and not (self.outcomes and self.outcomes[-1].ends_in_damage):
+                self._gap(Gap(segment.name(LOG_SUFFIX), 0, end, segment.base_offset))
             self._check_snapshot_at(segment.base_offset, segment is chosen[0])
             request = ScanRequest(
                 self._partition.path(segment.name(LOG_SUFFIX)),
@@ -198,8 +228,20 @@ class PartitionCheck:
             )
             end = max(end, self._check_segment(segment, request))
         self.report.end = end
+        if self.epochs.refutes_checkpoint:
+            self._distrust_epochs("no batch has the leader epoch that it says")
+        elif self.epochs.first_known > end:
+            self._distrust_epochs(f"its first epoch begins at {self.epochs.first_known}, the log ends at {end}")
         if not segments[-1].base_offset > chosen[-1].base_offset:
             self._check_snapshot_at(end, False)
+
+    def _check_beginning(self, first: SegmentFiles) -> None:
+        """Segments go only after the new start was written down: after a stop in order the first one is not behind it."""
+        start, base = self._known.start, first.base_offset
+        if not 0 <= start < base or any(start <= lost < base for lost in self.lost_logs):
+            return
+        doubt = "" if self._clean_stop and not self._live else "the broker did not stop in order"
+        self._gap(Gap(first.name(LOG_SUFFIX), 0, start, base), doubt)
 
     def _begin_replay(self, first: SegmentFiles) -> None:
         path = self._partition.path(first.name(SNAPSHOT_SUFFIX))
@@ -230,7 +272,7 @@ class PartitionCheck:
         self.report.bytes += outcome.size
         return scan.end_offset
 
-    def _walk(self, scan: SegmentScan, outcome: SegmentOutcome, walks: _Walks, name: str) -> None:
+    def _walk(self, scan: SegmentScan, outcome: SegmentOutcome, walks: IndexWalks, name: str) -> None:
         reported, expected, damaged = 0, scan.end_offset, False
         for piece in scan:
             if isinstance(piece, Damage):
@@ -240,7 +282,7 @@ class PartitionCheck:
                 expected = piece.offset
                 continue
             if piece.header.base_offset > expected and not damaged:
-                self._gap(name, expected, piece.header.base_offset, piece.position)
+                self._gap(Gap(name, piece.position, expected, piece.header.base_offset))
             expected, damaged = piece.header.next_offset, False
             self._check_batch(scan, piece, outcome, walks)
             walks.note(piece)
@@ -249,17 +291,14 @@ class PartitionCheck:
                 reported = piece.position
         self._progress(scan.size - reported)
 
-    def _check_batch(self, scan: SegmentScan, batch: Batch, outcome: SegmentOutcome, walks: _Walks) -> None:
+    def _check_batch(self, scan: SegmentScan, batch: Batch, outcome: SegmentOutcome, walks: IndexWalks) -> None:
         header, name = batch.header, outcome.files.name(LOG_SUFFIX)
         where = Where(header.base_offset, batch.position, header.size)
         self.report.batches += 1
         self.report.records += header.record_count
-        problem = self.epochs.problem(batch)
+        problem = self.epochs.problem(batch, outcome.epochs)
         if problem:
             self._damaged(Code.EPOCH, name, problem, where)
-            expected = self.epochs.expected(batch)
-            if expected >= 0:
-                outcome.epochs.append((batch.position, expected))
         if header.size > LARGEST_BATCH:
             self._note(Code.RECORDS, name, "the batch is too large to look into", where)
             return
@@ -289,27 +328,35 @@ class PartitionCheck:
         outcome.stale.update((INDEX_SUFFIX, TIME_INDEX_SUFFIX))
         self._damaged(piece.code, name, text, Where(piece.offset, piece.position, piece.size))
 
-    def _gap(self, name: str, first: int, following: int, position: int) -> None:
-        """Offsets that are nowhere. Compaction leaves such gaps, and so does a repair, which keeps what it took out in a side file."""
-        if following <= self._known.cleaned or any(low <= first and following <= high for low, high in self._explained):
+    def _gap(self, gap: Gap, doubt: str = "") -> None:
+        """Compaction leaves gaps, and so does a repair, which keeps what it took out, or the mere fact, in a side file."""
+        if gap.following <= self._known.cleaned:
             return
-        certain = self._in_log_dir and self._known.cleaned < 0
-        text = f"offsets {first} to {following - 1} are missing"
-        if not certain:
-            text += "; compaction may have removed them"
-        found = self._damaged if certain else self._note
-        found(Code.GAP, name, text, Where(first, position))
+        self._tainted = True  # what the lost batches said about producers is only in the next snapshot
+        if is_explained(self._explained, gap.first, gap.following):
+            return
+        if not doubt and not (self._in_log_dir and self._known.cleaned < 0):
+            doubt = "compaction may have removed them"
+        where = Where(gap.first, gap.position)
+        if doubt:
+            self._note(Code.GAP, gap.file, f"{gap.text}; {doubt}", where)
+        else:
+            self.gaps.append(gap)
+            self._damaged(Code.GAP, gap.file, gap.text, where)
 
     # Indexes.
 
-    def _open_walks(self, segment: SegmentFiles, outcome: SegmentOutcome) -> _Walks:
-        walks = _Walks()
+    def _open_walks(self, segment: SegmentFiles, outcome: SegmentOutcome) -> IndexWalks:
+        walks = IndexWalks()
         for suffix, code, entry in (
             (INDEX_SUFFIX, Code.INDEX, OFFSET_ENTRY),
             (TIME_INDEX_SUFFIX, Code.TIME_INDEX, TIME_ENTRY),
         ):
             name = segment.name(suffix)
             report = self._index_report(outcome, suffix, code)
+            if name in self.unusable:
+                outcome.stale.add(suffix)
+                continue
             if not segment.has(suffix):
                 report("is missing", NOWHERE, NOWHERE)
                 continue
@@ -320,7 +367,9 @@ class PartitionCheck:
                 walks.offsets = OffsetIndexWalk(self._files, self._partition.path(name), segment.base_offset, report)
             else:
                 walks.times = TimeIndexWalk(self._files, self._partition.path(name), segment.base_offset, report)
-        if self._known.cleaned < 0:
+        if segment.name(TXN_INDEX_SUFFIX) in self.unusable:
+            outcome.stale.add(TXN_INDEX_SUFFIX)
+        elif self._known.cleaned < 0:
             path = self._partition.path(segment.name(TXN_INDEX_SUFFIX))
             report = self._index_report(outcome, TXN_INDEX_SUFFIX, Code.TXN_INDEX)
             problem = size_problem(self._files, path, TXN_ENTRY) if segment.has(TXN_INDEX_SUFFIX) else ""
@@ -340,7 +389,7 @@ class PartitionCheck:
 
         return report
 
-    def _finish_walks(self, walks: _Walks, outcome: SegmentOutcome) -> None:
+    def _finish_walks(self, walks: IndexWalks, outcome: SegmentOutcome) -> None:
         growing = self._live and outcome.files is self.outcomes[-1].files
         if growing:
             return  # the index may know batches that were written after the log was read
@@ -379,8 +428,10 @@ class PartitionCheck:
 
     def _check_names(self, names: list[str], segments: list[SegmentFiles]) -> None:
         """Files that belong to no segment, and snapshots that cannot be read."""
-        bases = {segment.base_offset for segment in segments}
+        bases = {segment.base_offset for segment in segments} | {*self.lost_logs}
         for name in sorted(names):
+            if is_beyond_offsets(name):
+                self._note(Code.OFFSET, name, "is no segment: the number is too large")
             offset = offset_of(name, (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX))
             if offset is not None and offset not in bases:
                 self._note(Code.ORPHAN, name, "has no log; the broker removes it")
@@ -399,7 +450,7 @@ class PartitionCheck:
 
     def _load_epochs(self) -> None:
         entries: list[tuple[int, int]] = []
-        if self._files.exists(self._partition.path(LEADER_EPOCH_FILE)):
+        if not self.bad_epochs and self._files.exists(self._partition.path(LEADER_EPOCH_FILE)):
             try:
                 entries = strict_epochs(self._files, self._partition.directory)
             except CheckpointDamaged as damage:
@@ -407,9 +458,19 @@ class PartitionCheck:
                 self._damaged(Code.CHECKPOINT, LEADER_EPOCH_FILE, str(damage))
         self.epochs = EpochWatch(entries, self._known.recovery_point)
 
+    def _distrust_epochs(self, why: str) -> None:
+        """One damaged number in a small file, not damage in every batch of the log."""
+        self.bad_epochs = True
+        for outcome in self.outcomes:
+            outcome.epochs.clear()
+        self.report.take_back(Code.EPOCH, self.epochs.contradictions)
+        self._damaged(Code.CHECKPOINT, LEADER_EPOCH_FILE, why)
+
     def _check_known(self) -> None:
         """What the log directory's checkpoints say about this partition."""
         known, end = self._known, self.report.end
+        if self.lost_logs:
+            return  # of course it is not all there
         if known.recovery_point > end:
             text = f"{RECOVERY_POINT_FILE} says that everything below {known.recovery_point} was on disk, the log ends at {end}"
             self._damaged(Code.CHECKPOINT, RECOVERY_POINT_FILE, text, Where(end))
@@ -428,25 +489,3 @@ class PartitionCheck:
 
     def _note(self, code: Code, file: str, text: str, where: Where = NO_PLACE) -> None:
         self.report.add(Finding(Severity.NOTE, code, self._partition.name, file, text, *where))
-
-
-@dataclass(slots=True)
-class _Walks:
-    """The indexes of the segment that is being read, as far as they can be read."""
-
-    offsets: OffsetIndexWalk | None = None
-    times: TimeIndexWalk | None = None
-    aborted: TxnIndexWalk | None = None
-
-    def note_aborted(self, entry: AbortedEntry, uncertain: bool) -> None:
-        """After damage it is not known which transactions were open: then the index is not compared."""
-        if uncertain:
-            self.aborted = None
-        elif self.aborted is not None:
-            self.aborted.note(entry)
-
-    def note(self, batch: Batch) -> None:
-        if self.offsets is not None:
-            self.offsets.note(batch)
-        if self.times is not None:
-            self.times.note(batch)

@@ -1,0 +1,190 @@
+"""Files of a log that contradict each other: the one that cannot be right is not believed, and no good batch is deleted for it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from barnabas.broker.log.partition_log import PartitionLog
+from tests.broker.log.damage import Written, change, check_reads, written
+from tests.broker.log.stores import Store, read_all
+from tests.records.batches import batch, sequenced
+
+
+def segments_of(directory: Path) -> list[Path]:
+    return sorted(directory.glob("*.log"))
+
+
+def filled(path: Path, batches: int = 12) -> tuple[Store, list[Written]]:
+    """Some segments of four batches each, nothing of it known to be flushed."""
+    store = Store(path, segment_bytes=600)
+    for number in range(batches):
+        store.log.append(batch(1, 60, number))
+    return store, written(store.log)
+
+
+class TestStart:
+    def test_a_start_behind_the_end_is_not_believed_after_a_clean_stop(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        store, truth = filled(tmp_path)
+        store.close()
+        (tmp_path / "log-start-offset-checkpoint").write_text("0\n1\nt 0 1000\n")
+        store.open()
+        assert "the start 1000 is not believed: the log ends at 12" in caplog.text
+        assert (store.log.log_start_offset, store.log.log_end_offset) == (0, 12)
+        check_reads(store.log, truth, set())
+        assert store.reopen().log_start_offset == 0
+        store.close()
+
+    def test_an_emptied_segment_is_missed(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+        store, truth = filled(tmp_path)
+        store.close()
+        first, second = segments_of(store.directory)[:2]
+        first.write_bytes(b"")
+        store.open()
+        assert f"{first} is empty: offsets 0 to {int(second.stem) - 1} are lost" in caplog.text
+        assert store.log.log_end_offset == truth[-1].following
+        store.close()
+
+
+class TestAboveTheRecoveryPoint:
+    def test_good_batches_behind_a_bad_one_are_kept_in_side_files(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        store, truth = filled(tmp_path)
+        store.abandon()
+        bad = next(each for each in truth if each.position and each.path == truth[5].path)
+        change(bad, 70, bytes([bad.data[70] ^ 1]))
+        behind = [each.data for each in truth if each.first > bad.first]
+        store.open()
+        assert store.log.log_end_offset == bad.first
+        sides = sorted(store.directory.glob("*.damaged"))
+        assert sides[0].name == f"{bad.path.name}.{bad.position}.damaged"
+        kept = b"".join(side.read_bytes() for side in sides)
+        assert kept[len(bad.data) :] == b"".join(behind)
+        assert "the good batches in it are kept in" in caplog.text
+        assert store.log.append(batch(1)).base_offset == bad.first
+        assert len(read_all(store.reopen())) == truth.index(bad) + 1
+        assert sorted(store.directory.glob("*.damaged")) == sides
+        store.close()
+
+    def test_a_torn_last_batch_leaves_no_side_file(self, tmp_path: Path) -> None:
+        store, truth = filled(tmp_path)
+        store.abandon()
+        last = truth[-1]
+        last.path.write_bytes(last.path.read_bytes()[:-1])
+        store.open()
+        assert store.log.log_end_offset == last.first
+        assert not list(store.directory.glob("*.damaged"))
+        store.close()
+
+    def test_the_first_batch_of_a_segment_is_bad(self, tmp_path: Path) -> None:
+        """Its file stays the one that is written to."""
+        store, truth = filled(tmp_path)
+        store.abandon()
+        bad = next(each for each in truth if not each.position and each.first)
+        change(bad, 70, bytes([bad.data[70] ^ 1]))
+        store.open()
+        assert store.log.append(batch(1)).base_offset == bad.first
+        assert (store.directory / f"{bad.path.name}.0.damaged").exists()
+        assert len(read_all(store.reopen())) == truth.index(bad) + 1
+        store.close()
+
+    def test_of_segments_that_overlap_only_the_second_goes(self, tmp_path: Path) -> None:
+        store, truth = filled(tmp_path)
+        store.abandon()
+        second = segments_of(store.directory)[1]
+        copy = second.with_name(f"{int(second.stem) + 1:020}.log")
+        shutil.copy(second, copy)
+        store.open()
+        check_reads(store.log, truth, set())
+        assert not copy.exists()
+        assert copy.with_name(copy.name + ".damaged").exists()
+        store.close()
+
+
+def two_producers(path: Path) -> tuple[Store, Path]:
+    """Producer 7 wrote the first segments, producer 8 the last batches; stopped in order. The snapshot of the end."""
+    store = Store(path, segment_bytes=600)
+    for sequence in range(10):
+        store.log.append(sequenced(7, 0, sequence))
+    for sequence in range(3):
+        store.log.append(sequenced(8, 0, sequence))
+    store.close()
+    return store, max(store.directory.glob("*.snapshot"))
+
+
+def retried(log: PartitionLog) -> list[int]:
+    """Where the last batches of both producers are, as somebody who sends them again is told."""
+    return [log.append(sequenced(7, 0, 9)).base_offset, log.append(sequenced(8, 0, 2)).base_offset]
+
+
+class TestSnapshots:
+    def test_an_older_one_under_the_newest_name_is_noticed(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        store, newest = two_producers(tmp_path)
+        older = sorted(store.directory.glob("*.snapshot"))[0]
+        shutil.copy(older, newest)
+        store.open()
+        assert retried(store.log) == [9, 12]
+        assert "it does not know the batch of producer 8 that ends at 12" in caplog.text
+        assert store.log.log_end_offset == 13
+        store.close()
+
+    def test_another_partitions_is_noticed(self, tmp_path: Path) -> None:
+        store, newest = two_producers(tmp_path / "one")
+        other = Store(tmp_path / "other")
+        for sequence in range(13):
+            other.log.append(sequenced(9, 0, sequence))
+        other.close()
+        shutil.copy(max(other.directory.glob("*.snapshot")), newest)
+        store.open()
+        assert retried(store.log) == [9, 12]
+        assert store.log.log_end_offset == 13
+        store.close()
+
+    def test_a_damaged_last_batch_is_no_reason_to_mistrust_it(self, tmp_path: Path) -> None:
+        """The snapshot knows better than a header whose checksum is wrong."""
+        store, _ = two_producers(tmp_path)
+        store.open()
+        last = written(store.log)[-1]
+        store.close()
+        change(last, 43, (99).to_bytes(8))
+        store.open()
+        assert retried(store.log) == [9, 12]
+        store.close()
+
+    def test_one_whose_producer_expired_costs_one_reading(self, tmp_path: Path) -> None:
+        store, _ = two_producers(tmp_path)
+        store.open()
+        store.clock.advance(10)
+        assert store.log.expire_producers(1000) == 2
+        store.close()
+        store.open()
+        assert retried(store.log) == [9, 12], "known again, which harms nobody"
+        store.close()
+
+    def test_it_knows_what_lost_batches_said_of_their_producers(self, tmp_path: Path) -> None:
+        """The last segments are gone after a clean stop: who sends their batches again is told where they were."""
+        store, _ = two_producers(tmp_path)
+        for lost in segments_of(store.directory)[1:]:
+            lost.unlink()
+        store.open()
+        assert store.log.log_end_offset == 13
+        assert retried(store.log) == [9, 12]
+        store.close()
+
+
+def test_epochs_that_begin_behind_the_end_are_read_from_the_segments(tmp_path: Path) -> None:
+    store, truth = filled(tmp_path)
+    store.close()
+    (store.directory / "leader-epoch-checkpoint").write_text("0\n1\n5 9999999\n")
+    store.open()
+    assert store.log.end_offset_for_epoch(0).end_offset == truth[-1].following
+    store.log.append(batch(1))
+    store.close()
+    assert (store.directory / "leader-epoch-checkpoint").read_text() == "0\n1\n0 0\n"
