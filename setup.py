@@ -1,6 +1,6 @@
-"""Build: the request path is compiled by mypyc and the record kernel by Cython when there is a C compiler (src/barnabas/native.py lists
-both); everything else is in pyproject.toml. BARNABAS_BUILD=pure builds neither, BARNABAS_BUILD=kernel the kernel only, which takes
-seconds. A failure to compile is a warning: the package works without."""
+"""Build: the request path is compiled by mypyc, the record kernel and the codec by Cython when there is a C compiler
+(src/barnabas/native.py lists them); everything else is in pyproject.toml. BARNABAS_BUILD=pure builds neither, BARNABAS_BUILD=kernel only
+what Cython compiles, which takes seconds. A failure to compile is a warning: the package works without."""
 
 import glob
 import os
@@ -14,7 +14,8 @@ WANTED = os.environ.get("BARNABAS_BUILD", "all")
 
 
 def source_of(module: str) -> str:
-    return os.path.join("src", *module.split(".")) + ".py"
+    stem = os.path.join("src", *module.split("."))
+    return next(stem + ending for ending in (".py", ".pyx") if os.path.exists(stem + ending))
 
 
 def compiled_modules() -> list[Extension]:
@@ -23,7 +24,7 @@ def compiled_modules() -> list[Extension]:
     modules = runpy.run_path(os.path.join("src", "barnabas", "native.py"))
     extensions = []
     if WANTED in ("all", "kernel"):
-        extensions += record_kernel(modules["KERNEL"])
+        extensions += by_cython(modules["KERNEL"], "the record kernel") + by_cython(modules["CODEC"], "the codec")
     if WANTED == "all" and not sysconfig.get_config_var("Py_GIL_DISABLED"):
         extensions += request_path(modules["MODULES"])
     for extension in extensions:
@@ -31,23 +32,24 @@ def compiled_modules() -> list[Extension]:
     return extensions
 
 
-def record_kernel(modules: tuple[str, ...]) -> list[Extension]:
+def by_cython(modules: tuple[str, ...], what: str) -> list[Extension]:
     try:
         from Cython.Build import cythonize
         from Cython.Compiler.Errors import CompileError
     except ImportError:
-        print("barnabas: Cython is not there, the record kernel stays plain Python", file=sys.stderr)
+        print(f"barnabas: Cython is not there, {what} stays plain Python", file=sys.stderr)
         return []
-    folder = os.path.join("src", "barnabas", "records", "kernel")
-    includes = sorted(glob.glob(os.path.join(folder, "*.pxd")) + glob.glob(os.path.join(folder, "*.h")))
-    extensions = [Extension(module, [source_of(module)], include_dirs=[folder], depends=includes) for module in modules]
+    extensions = []
+    for module in modules:
+        source = source_of(module)
+        folder = os.path.dirname(source)
+        includes = sorted(glob.glob(os.path.join(folder, "*.pxd")) + glob.glob(os.path.join(folder, "*.h")))
+        extensions.append(Extension(module, [source], include_dirs=[folder], depends=includes))
     directives = {"boundscheck": False, "wraparound": False, "cdivision": True, "initializedcheck": False}
     try:
         return cythonize(extensions, build_dir="build", compiler_directives=directives, language_level=3)
     except CompileError as failure:
-        print(
-            f"barnabas: Cython refused the sources ({failure}), the record kernel stays plain Python", file=sys.stderr
-        )
+        print(f"barnabas: Cython refused the sources ({failure}), {what} stays plain Python", file=sys.stderr)
         return []
 
 

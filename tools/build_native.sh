@@ -8,7 +8,7 @@ is_native() {
   BARNABAS_NATIVE=1 "$python" -c "from barnabas.native import $1; raise SystemExit(not $1())"
 }
 
-if [ "${BARNABAS_BUILD:-}" = pure ] || { is_native is_native && is_native is_kernel_native; }; then
+if [ "${BARNABAS_BUILD:-}" = pure ] || { is_native is_native && is_native is_kernel_native && is_native is_codec_native; }; then
   exit 0
 fi
 if ! command -v cc >/dev/null 2>&1; then
@@ -17,14 +17,14 @@ if ! command -v cc >/dev/null 2>&1; then
 fi
 if is_native is_native; then
   export BARNABAS_BUILD=kernel
-  echo "compiling the record kernel (some seconds)"
+  echo "compiling the record kernel and the codec (some seconds)"
 else
-  echo "compiling the request path and the record kernel (about a minute)"
+  echo "compiling the request path, the record kernel and the codec (one to three minutes)"
 fi
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 "$python" -m pip install --quiet --disable-pip-version-check --no-deps --editable . >"$log" 2>&1 || true
-for part in is_native is_kernel_native; do
+for part in is_native is_kernel_native is_codec_native; do
   if ! is_native "$part"; then
     tail -n 5 "$log" >&2
     echo "compiling failed ($part): that part runs as plain Python, which is slower"

@@ -1,10 +1,10 @@
-"""Which form of the request path and of the record kernel runs: compiled, or plain Python.
+"""Which form of the request path, of the record kernel and of the codec runs: compiled, or plain Python.
 
-Role: the modules listed here are ordinary Python. When the package is built with a C compiler they are also compiled (`setup.py`), and
+Role: most modules listed here are ordinary Python. When the package is built with a C compiler they are also compiled (`setup.py`), and
 the compiled twin beside the source is what gets imported. The request path is compiled by mypyc: the same code, about a third less time
 per request. It is all or nothing, because a compiled function accepts compiled objects only. The record kernel is compiled by Cython:
 the loops over records and batches, at the speed of C. It is all or nothing too, because its modules call each other below Python.
-`BARNABAS_NATIVE=0` chooses plain Python for both; so does, in a checkout, a source file that is newer than its twin.
+`BARNABAS_NATIVE=0` chooses plain Python for all; so does, in a checkout, a source file that is newer than its twin.
 Thread: whoever imports first. Lock: the import system's.
 """
 
@@ -19,15 +19,18 @@ from types import ModuleType
 
 MODULES = (
     "barnabas.broker.apis.fetch",
+    "barnabas.broker.apis.partition_lookup",
     "barnabas.broker.apis.produce",
     "barnabas.broker.fetch_sessions",
     "barnabas.broker.handlers",
     "barnabas.broker.log.cleaner",
+    "barnabas.broker.log.epochs",
     "barnabas.broker.log.flusher",
     "barnabas.broker.log.housekeeping",
     "barnabas.broker.log.index",
     "barnabas.broker.log.partition_log",
     "barnabas.broker.log.producer_state",
+    "barnabas.broker.log.reading",
     "barnabas.broker.log.record_validation",
     "barnabas.broker.log.results",
     "barnabas.broker.log.segment",
@@ -63,6 +66,7 @@ MODULES = (
 """What is compiled. A class whose base is here must be here too: interpreted classes cannot inherit from compiled ones."""
 
 KERNEL = (
+    "barnabas.broker.request_figures",
     "barnabas.records.kernel.builder",
     "barnabas.records.kernel.checksum",
     "barnabas.records.kernel.compaction",
@@ -73,7 +77,12 @@ KERNEL = (
     "barnabas.records.kernel.send_path",
     "barnabas.records.kernel.turns",
 )
-"""The record kernel. Independent of the request path: it takes and gives plain objects only."""
+"""The record kernel, and what is counted for every request. Independent of the request path: they take and give plain objects only."""
+
+CODEC = ("barnabas.protocol.native.layout", "barnabas.protocol.native.plan")
+"""The codec in C, also compiled by Cython. It has no plain form: without it `codec` writes and compiles Python source."""
+
+_CODEC_INCLUDES = ("layout.pxd", "slots.pxd")
 
 _KERNEL_INCLUDES = (
     "builder.pxd",
@@ -97,7 +106,7 @@ PACKAGE_DIR = os.path.dirname(os.path.abspath(__file__))
 
 def source_of(module: str) -> str:
     """The path of a module's source."""
-    return os.path.join(PACKAGE_DIR, *module.split(".")[1:]) + SOURCE_SUFFIXES[0]
+    return os.path.join(PACKAGE_DIR, *module.split(".")[1:]) + (".pyx" if module in CODEC else SOURCE_SUFFIXES[0])
 
 
 @cache
@@ -112,14 +121,26 @@ def is_kernel_native() -> bool:
     return _wanted() and all(_has_good_twin(module, _KERNEL_INCLUDES) for module in KERNEL)
 
 
+@cache
+def is_codec_native() -> bool:
+    """Whether messages are written and read in C in this process; decided once, when the codec is imported."""
+    return _wanted() and all(_has_good_twin(module, _CODEC_INCLUDES) for module in CODEC)
+
+
+def forms() -> dict[str, bool]:
+    """Which parts run compiled in this process, by name."""
+    return {"request path": is_native(), "record kernel": is_kernel_native(), "codec": is_codec_native()}
+
+
 def _wanted() -> bool:
     return os.environ.get(SWITCH, "1") != "0"
 
 
 def _has_good_twin(module: str, includes: Sequence[str] = ()) -> bool:
     source = source_of(module)
-    twin = source.removesuffix(SOURCE_SUFFIXES[0]) + EXTENSION_SUFFIXES[0]
-    declarations = os.path.basename(source).removesuffix(SOURCE_SUFFIXES[0]) + ".pxd"
+    stem = os.path.splitext(source)[0]
+    twin = stem + EXTENSION_SUFFIXES[0]
+    declarations = os.path.basename(stem) + ".pxd"
     sources = [source, *(os.path.join(os.path.dirname(source), name) for name in (*includes, declarations))]
     try:
         built = os.stat(twin).st_mtime

@@ -55,6 +55,7 @@ def test_without_a_quota_nothing_is_enabled_and_nothing_is_charged(quotas: Clien
     assert list(quotas.samples()) == []
 
 
+@pytest.mark.serial
 def test_the_question_whether_there_are_quotas_costs_less_than_300_ns(quotas: ClientQuotas) -> None:
     """RP-39: what Produce pays when none is configured."""
     rounds = 20_000

@@ -14,7 +14,9 @@ from barnabas.testing import EmbeddedBroker
 from tests import wire
 from tests.waiting import wait_until
 
-HELD_NS = 20_000_000
+HELD_MS = 400
+HELD_NS = HELD_MS * 1_000_000
+"""Long beside what a busy machine adds to the other parts of a request's time."""
 
 
 @pytest.fixture
@@ -37,7 +39,7 @@ class SlowApi:
 
     def handle(self, request: Any, services: Any) -> Any:
         self.entered.set()
-        assert self.let_go.wait(10)
+        assert self.let_go.wait(30)
         return self._handle(request, services)
 
 
@@ -64,7 +66,7 @@ def test_a_busy_handler_shows_as_local_time_there_and_as_queue_time_behind_it(
     channel = broker.server.socket_server.data_plane.request_channel
     with wire.connect(broker.port) as first, wire.connect(broker.port) as second:
         first.sendall(list_offsets)
-        assert slow.entered.wait(10)
+        assert slow.entered.wait(30)
         second.sendall(wire.api_versions())
         wait_until(lambda: channel.depth() == 1, what="a request in the queue")
         began = time.monotonic_ns()
@@ -82,9 +84,9 @@ def test_a_busy_handler_shows_as_local_time_there_and_as_queue_time_behind_it(
 def test_a_long_poll_shows_as_remote_time(broker: EmbeddedBroker) -> None:
     """RP-33, RP-38: waiting for data is remote time, and neither the handler's nor a throttle."""
     with wire.connect(broker.port) as sock:
-        wire.ask(sock, wire.fetch("t", 0, wait_ms=50))
+        wire.ask(sock, wire.fetch("t", 0, wait_ms=HELD_MS))
     done = finished(broker, "FetchConsumer")
-    assert done.parts["remote"] >= 45_000_000
+    assert done.parts["remote"] >= HELD_NS * 0.9
     assert share(done, "remote") > 0.5
     assert done.parts["throttle"] == 0
 

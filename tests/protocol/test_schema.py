@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from barnabas.protocol.api import APIS
-from barnabas.protocol.messages.fetch import EpochEndOffset, LeaderIdAndEpoch, PartitionData
+from barnabas.protocol.codec import encode_request
+from barnabas.protocol.messages.fetch import EpochEndOffset, FetchResponse, LeaderIdAndEpoch, PartitionData
 from barnabas.protocol.messages.produce import ProduceRequest, TopicProduceData
 from barnabas.protocol.schema import ZERO_UUID, Message, Versions, struct
 from barnabas.protocol.wire import read_uuid
@@ -53,6 +54,17 @@ def test_messages_are_compared_by_value() -> None:
 
 def test_a_message_prints_its_fields() -> None:
     assert repr(LeaderIdAndEpoch(leader_id=3)) == "LeaderIdAndEpoch(leader_id=3, leader_epoch=-1)"
+
+
+def test_values_may_be_given_by_place_and_by_name() -> None:
+    """Calling a class is one of the things that the codec in C does by itself, from the first message of that class on."""
+    encode_request(FetchResponse(), 17)
+    assert LeaderIdAndEpoch(3, leader_epoch=4) == LeaderIdAndEpoch(leader_id=3, leader_epoch=4)
+    made_up = "".join(["leader", "_epoch"])
+    assert LeaderIdAndEpoch(**{made_up: 7}).leader_epoch == 7
+    for arguments, named in (((1, 2, 3), {}), ((1,), {"leader_id": 1}), ((), {"leader": 1})):
+        with pytest.raises(TypeError):
+            LeaderIdAndEpoch(*arguments, **named)
 
 
 def test_a_misspelt_field_is_refused() -> None:

@@ -5,8 +5,7 @@ Role:    each processor has a `RequestShard` and records every finished request 
 Thread:  a shard is written by its processor only; merging and everything else from any thread.
 Lock:    `RequestMetrics._lock` guards the list of shards. A shard has none: each int is read before or after an update.
 
-Recording is on the hot path. A part of zero costs nothing (its bucket is what the others leave of the count), and the
-bucket of the others is computed in place, as in `barnabas.metrics.bucket_of`.
+Recording is on the hot path: what is counted for every request is in `request_figures`, which is compiled.
 """
 
 from __future__ import annotations
@@ -16,10 +15,13 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, cast
 
+from barnabas.broker.request_figures import PARTS, RequestFigures
 from barnabas.errors import ErrorCode
-from barnabas.metrics import BUCKETS, Histogram, bucket_upper_bound
+from barnabas.metrics import Histogram
+from barnabas.native import is_codec_native
 from barnabas.protocol.api import APIS, ApiKey
 from barnabas.protocol.schema import Message
 
@@ -32,8 +34,6 @@ request_log = logging.getLogger("kafka.request.logger")
 RECENT = 256
 FETCH = int(ApiKey.FETCH)
 CONSUMER, FOLLOWER = "FetchConsumer", "FetchFollower"
-PARTS = ("queue", "local", "remote", "throttle", "response_queue", "send", "total")
-_LAST_BUCKET = BUCKETS - 1
 
 ErrorCounter = Callable[[Any, dict[int, int]], None]
 
@@ -97,55 +97,25 @@ def _ms(ns: int) -> float:
 
 
 class ApiStats:
-    """The figures of one API in one shard."""
+    """What is counted of one API in one shard."""
 
-    __slots__ = (
-        "buckets",
-        "bytes_buckets",
-        "bytes_sum",
-        "conversions",
-        "count",
-        "errors",
-        "name",
-        "sums",
-        "temporary",
-        "versions",
-    )
+    __slots__ = ("conversions", "errors", "figures", "name", "temporary", "versions")
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.count = 0
-        self.buckets = [[0] * BUCKETS for _ in PARTS]
-        self.sums = [0] * len(PARTS)
-        self.bytes_buckets = [0] * BUCKETS
-        self.bytes_sum = 0
+        self.figures = RequestFigures()
         self.versions: dict[int, int] = {}
         self.errors: dict[int, int] = {}
         self.conversions = Histogram()
         self.temporary = Histogram()
 
-    def record(self, parts: tuple[int, ...], size: int) -> None:
-        """Count a request; `parts` in the order of PARTS."""
-        self.count += 1
-        sums = self.sums
-        for index, value in enumerate(parts):
-            if value > 0:
-                sums[index] += value
-                shift = value.bit_length() - 4
-                bucket = (shift << 3) + (value >> shift) if shift > 0 else value
-                self.buckets[index][bucket if bucket < _LAST_BUCKET else _LAST_BUCKET] += 1
-        self.bytes_sum += size
-        shift = size.bit_length() - 4
-        self.bytes_buckets[(shift << 3) + (size >> shift) if shift > 0 else size] += 1
+    @property
+    def count(self) -> int:
+        return self.figures.count
 
     def merge(self, other: ApiStats) -> None:
         """Add what another shard has; `self` must be private to the caller."""
-        self.count += other.count
-        for mine, theirs in zip(self.buckets, other.buckets, strict=True):
-            mine[:] = map(int.__add__, mine, theirs)
-        self.sums = [a + b for a, b in zip(self.sums, other.sums, strict=True)]
-        self.bytes_buckets = [a + b for a, b in zip(self.bytes_buckets, other.bytes_buckets, strict=True)]
-        self.bytes_sum += other.bytes_sum
+        self.figures.merge(other.figures)
         _add_counts(self.versions, other.versions)
         _add_counts(self.errors, other.errors)
         self.conversions.merge(other.conversions)
@@ -153,11 +123,10 @@ class ApiStats:
 
     def histogram(self, part: str) -> Histogram:
         """One part as a histogram in ns."""
-        index = PARTS.index(part)
-        return _histogram(self.buckets[index], self.count, self.sums[index])
+        return self.figures.histogram(part)
 
     def request_bytes(self) -> Histogram:
-        return _histogram(self.bytes_buckets, self.count, self.bytes_sum)
+        return self.figures.request_bytes()
 
     def __repr__(self) -> str:
         return f"<ApiStats {self.name} count={self.count}>"
@@ -166,16 +135,6 @@ class ApiStats:
 def _add_counts(mine: dict[int, int], theirs: dict[int, int]) -> None:
     for key, value in theirs.copy().items():  # the copy is one step, its owner may add a key meanwhile
         mine[key] = mine.get(key, 0) + value
-
-
-def _histogram(buckets: list[int], count: int, total: int) -> Histogram:
-    found = Histogram()
-    found.buckets = list(buckets)
-    found.buckets[0] = max(0, count - sum(found.buckets[1:]))
-    found.count = count
-    found.sum = total
-    found.max = next((bucket_upper_bound(i) for i in range(_LAST_BUCKET, -1, -1) if found.buckets[i]), 0)
-    return found
 
 
 class RequestShard:
@@ -189,46 +148,23 @@ class RequestShard:
         self._recent: deque[tuple[Any, ...]] = deque(maxlen=RECENT)
 
     def record(self, request: Request, end_ns: int) -> None:
-        """A request is finished: its response has left, or will never leave. Stamps that were not reached, or that two
-        threads set in the other order, count as the one before them, so that no part is negative."""
+        """A request is finished: its response has left, or will never leave."""
         request.end_ns = end_ns
-        start = request.start_ns
-        dequeue = request.dequeue_ns
-        if dequeue < start:
-            dequeue = start
-        complete = request.complete_ns
-        if complete < dequeue:
-            complete = dequeue
-        local_done = request.local_done_ns
-        if local_done < dequeue or local_done > complete:
-            local_done = complete
-        response_dequeue = request.response_dequeue_ns
-        if response_dequeue < complete:
-            response_dequeue = complete
-        if end_ns < response_dequeue:
-            end_ns = response_dequeue
-        throttle = request.throttle_ms * 1_000_000
-        parts = (
-            dequeue - start,
-            local_done - dequeue,
-            complete - local_done,
-            throttle,
-            response_dequeue - complete,
-            end_ns - response_dequeue,
-            end_ns - start + throttle,
-        )
         header = request.header
         key = header.api_key
         stats = self.stats.get(key) if key != FETCH else self.stats.get(fetch_name(request.body))
         if stats is None:
             stats = self._new_stats(request)
-        stats.record(parts, request.size)
+        start = request.start_ns
+        dequeue, local_done, complete = request.dequeue_ns, request.local_done_ns, request.complete_ns
+        stamps = (start, dequeue, local_done, complete, request.response_dequeue_ns, end_ns)
+        parts = stats.figures.record(stamps, request.throttle_ms * 1_000_000, request.size)
         version = header.api_version
         versions = stats.versions
         versions[version] = versions.get(version, 0) + 1
         response = request.response
         if response is not None:
-            _error_counter(type(response))(response, stats.errors)
+            _count_errors(response, stats.errors)
         if request.conversions_ns or request.temporary_bytes:
             stats.conversions.record(request.conversions_ns)
             stats.temporary.record(request.temporary_bytes)
@@ -330,6 +266,20 @@ class RequestMetrics:
 # ---- errors by code ------------------------------------------------------------------------------------------------
 
 _counters: dict[type, ErrorCounter] = {}
+
+
+def _choose_counter() -> ErrorCounter:
+    if is_codec_native():
+        return cast(ErrorCounter, import_module("barnabas.protocol.native.layout").count_errors)
+    return count_errors_plainly
+
+
+def count_errors_plainly(response: Any, counts: dict[int, int]) -> None:
+    """Count every `error_code` of a response."""
+    _error_counter(type(response))(response, counts)
+
+
+_count_errors: ErrorCounter = _choose_counter()
 
 
 def _error_counter(cls: type[Message]) -> ErrorCounter:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from barnabas.broker import metrics as rows
-from barnabas.broker.request_metrics import PARTS, ApiStats, RequestMetrics, error_name
+from barnabas.broker.request_figures import PARTS
+from barnabas.broker.request_metrics import ApiStats, RequestMetrics, error_name
 from barnabas.clock import Clock
 from barnabas.metrics import SUB_BITS, Histogram, Labels, Registry, Sample, bucket_upper_bound
 

@@ -35,6 +35,7 @@ DEFAULT_NETWORK_THREADS = 1 if gil_enabled() else 3
 DEFAULT_IO_THREADS = 2 if gil_enabled() else 8
 
 MINUS_ONE_OR_MORE = at_least(-1)
+NOT_EMPTY = Allowed("must not be empty", bool)
 GZIP_LEVELS = Allowed("must be from 1 to 9, or -1", lambda level: 1 <= level <= 9 or level == -1)
 CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 
@@ -218,7 +219,10 @@ IDENTITY = (
     ConfigKey("node.id", INT, 1, "The id of the broker.", at_least(0)),
     ConfigKey("broker.rack", STRING, None, "The rack that the broker tells its clients."),
     ConfigKey(
-        "cluster.id", STRING, None, "The id of a new cluster; without it a random one. Ignored when the data has one."
+        "cluster.id",
+        STRING,
+        None,
+        "The id of a new cluster; without it a random one. Data that belongs to another cluster is refused.",
     ),
     ConfigKey("process.roles", LIST, ("broker", "controller"), "Accepted for Kafka's sake: this node is always both."),
     ConfigKey(
@@ -228,8 +232,8 @@ IDENTITY = (
         "Accepted for Kafka's sake: listeners of these names are not opened, as this node needs no controller traffic.",
     ),
     ConfigKey("controller.quorum.voters", LIST, (), "Accepted for Kafka's sake: this node is its own quorum."),
-    ConfigKey("log.dir", STRING, None, "One log directory; used when log.dirs is not set."),
-    ConfigKey("log.dirs", LIST, None, "The directories of the log, separated by commas."),
+    ConfigKey("log.dir", STRING, None, "One log directory; used when log.dirs is not set.", NOT_EMPTY),
+    ConfigKey("log.dirs", LIST, None, "The directories of the log, separated by commas.", NOT_EMPTY),
     ConfigKey(
         "barnabas.metrics.listener",
         STRING,

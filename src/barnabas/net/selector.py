@@ -18,6 +18,7 @@ import socket
 from contextlib import suppress
 
 from barnabas.clock import Clock, SystemClock
+from barnabas.log_limit import LogLimit
 from barnabas.net.authenticator import AuthenticationFailed, Authenticator
 from barnabas.net.channel import (
     AUTHENTICATE,
@@ -66,6 +67,7 @@ class Selector:
         self.memory_pool: MemoryPool = memory_pool if memory_pool is not None else UnlimitedMemoryPool()
         self.idle_ns = idle_ns  # 0 or less: never
         self._monotonic_ns = (clock if clock is not None else SystemClock()).monotonic_ns
+        self._warnings = LogLimit(log, self._monotonic_ns)
         self._poller: Poller = poller if poller is not None else default_poller()
         self._waker = Waker()
         self._poller.register(self._waker.fd, READ)
@@ -504,10 +506,10 @@ class Selector:
             reason = DisconnectReason.REMOTE_CLOSE
         elif isinstance(error, InvalidReceive | OversizedClaim):
             reason = DisconnectReason.INVALID_RECEIVE
-            log.warning("Closing connection %s: %s", channel.id, error)
+            self._warnings.warning("invalid", "Closing connection %s: %s", channel.id, error)
         elif not isinstance(error, OSError):
             reason = DisconnectReason.INTERNAL_ERROR
-            log.warning("Unexpected error from %s; closing connection", channel.id, exc_info=error)
+            self._warnings.warning("other", "Unexpected error from %s; closing connection", channel.id, exc_info=error)
         channel.close_reason = reason
         log.debug("Connection %s disconnected: %s", channel.id, error)
         self._dispose(channel, True)

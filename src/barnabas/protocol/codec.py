@@ -1,6 +1,7 @@
 """Encode and decode messages: the entry points, and the table of compiled functions.
 
-Role: one function per (message, version), compiled on first use. `python -m barnabas.protocol.codec Produce 9` prints it.
+Role: one function per (message, version), made on first use, in one of two forms: C code that follows a table (native/), where
+the package was compiled, or Python source, written and compiled here; `python -m barnabas.protocol.codec Produce 9` prints that.
 Thread: any. Lock: none; two threads that meet on first use compile the same function twice, and either result is right.
 
 What decoding promises: whatever the bytes, the result is a message or `MalformedRequest`, and memory stays in proportion
@@ -12,9 +13,11 @@ from __future__ import annotations
 import struct
 import sys
 from collections.abc import Callable, Sequence, Sized
+from importlib import import_module
 from typing import Any, Final, cast
 
 from barnabas.errors import MalformedRequest
+from barnabas.native import is_codec_native
 from barnabas.protocol.api import APIS
 from barnabas.protocol.decode_source import decoder_source
 from barnabas.protocol.encode_source import encoder_source
@@ -26,16 +29,18 @@ from barnabas.protocol.wire import SMALL_RECORDS, Buffer, EncodeError
 Part = Sized  # bytes, a memoryview, or a file region: anything with a length that the transport can send
 Decoder = Callable[[Buffer, int], Message]
 Encoder = Callable[[Message], list[Any]]
+Framer = Callable[[Message, int, int], list[Any]]
 
 _request_decoders: dict[int, Decoder] = {}
 _response_decoders: dict[int, Decoder] = {}
 _encoders: dict[type[Message], dict[int, Encoder]] = {}
+_framers: dict[type[Message], dict[int, Framer]] = {}
 _pack_frame_v0: Final = struct.Struct(">ii").pack
 _pack_frame_v1: Final = struct.Struct(">iix").pack
 _pack_size: Final = struct.Struct(">i").pack
 # What the compiled decoders raise by themselves when the bytes end too early or are not UTF-8.
 _BROKEN: Final = (struct.error, IndexError, UnicodeDecodeError)
-_UNFIT: Final = (struct.error, TypeError, AttributeError, ValueError)
+_UNFIT: Final = (struct.error, TypeError, AttributeError, ValueError, OverflowError, BufferError)
 
 
 def decode_request(api_key: int, version: int, buffer: Buffer, offset: int = 0) -> Message:
@@ -65,8 +70,7 @@ def encode(message: Message, version: int) -> list[Part]:
     try:
         return encoder(message)
     except _UNFIT as error:
-        reason = find_misfit(message, version) or f"{message.schema.name}: {error}"
-        raise EncodeError(f"version {version}: {reason}") from error
+        raise _unfit(message, version, error) from error
 
 
 encode_request = encode
@@ -75,12 +79,19 @@ encode_response = encode
 
 def encode_response_frame(message: Message, version: int, correlation_id: int, header_version: int) -> list[Part]:
     """A whole response: size, header and body, with the first two joined to the first part of the body."""
-    parts = encode(message, version)
-    pack, header = (_pack_frame_v1, 5) if header_version else (_pack_frame_v0, 4)
-    first = parts[0]
-    size = header + len(first) if len(parts) == 1 else header + sum(map(len, parts))
-    parts[0] = pack(size, correlation_id) + cast(bytes, first)
-    return parts
+    try:
+        framer = _framers[message.__class__][version]
+    except KeyError:
+        framer = _find_framer(message.__class__, version)
+    try:
+        return framer(message, correlation_id, header_version)
+    except _UNFIT as error:
+        raise _unfit(message, version, error) from error
+
+
+def _unfit(message: Message, version: int, error: Exception) -> EncodeError:
+    reason = find_misfit(message, version) or f"{message.schema.name}: {error}"
+    return EncodeError(f"version {version}: {reason}")
 
 
 def encode_request_frame(message: Message, version: int, correlation_id: int, client_id: str | None) -> list[Part]:
@@ -120,18 +131,60 @@ def _compile(source: str, names: dict[str, object], function: str, title: str) -
     return names[function]
 
 
+class SourceForm:
+    """The generated functions of one message and version."""
+
+    def __init__(self, cls: type[Message], version: int) -> None:
+        self._cls = cls
+        self._version = version
+        self._encode: Encoder | None = None
+
+    @property
+    def decode(self) -> Decoder:
+        return compile_decoder(self._cls, self._version)
+
+    @property
+    def encode(self) -> Encoder:
+        if self._encode is None:
+            self._encode = compile_encoder(self._cls, self._version)
+        return self._encode
+
+    def encode_frame(self, message: Message, correlation_id: int, header_version: int) -> list[Any]:
+        parts = self.encode(message)
+        pack, header = (_pack_frame_v1, 5) if header_version else (_pack_frame_v0, 4)
+        first = parts[0]
+        size = header + len(first) if len(parts) == 1 else header + sum(map(len, parts))
+        parts[0] = pack(size, correlation_id) + cast(bytes, first)
+        return parts
+
+
+def _choose_form() -> Any:
+    return import_module("barnabas.protocol.native.plan").Plan if is_codec_native() else SourceForm
+
+
+_Form: Any = _choose_form()
+
+
 def _find_decoder(api_key: int, version: int, *, request: bool) -> Decoder:
     api = APIS.get(api_key)
     if api is None or not api.min_version <= version <= api.max_version:
         raise MalformedRequest(f"no codec for API key {api_key} version {version}")
     table, cls = (_request_decoders, api.request) if request else (_response_decoders, api.response)
-    return table.setdefault((api_key << 16) + version, compile_decoder(cls, version))
+    return table.setdefault((api_key << 16) + version, _Form(cls, version).decode)
 
 
 def _find_encoder(cls: type[Message], version: int) -> Encoder:
+    return _encoders.setdefault(cls, {}).setdefault(version, _checked_form(cls, version).encode)
+
+
+def _find_framer(cls: type[Message], version: int) -> Framer:
+    return _framers.setdefault(cls, {}).setdefault(version, _checked_form(cls, version).encode_frame)
+
+
+def _checked_form(cls: type[Message], version: int) -> Any:
     if version not in cls.schema.versions:
         raise EncodeError(f"{cls.schema.name} has no version {version}")
-    return _encoders.setdefault(cls, {}).setdefault(version, compile_encoder(cls, version))
+    return _Form(cls, version)
 
 
 def _malformed(api_key: int, version: int, error: Exception) -> MalformedRequest:

@@ -15,6 +15,8 @@ from struct import unpack_from as _unpack_from
 from barnabas.protocol.schema import FieldSpec, Message, Primitive
 from barnabas.protocol.source import Source, minimum_size
 from barnabas.protocol.wire import (
+    MAX_REQUEST_ELEMENTS,
+    MAX_RESPONSE_ELEMENTS,
     MAX_STRING,
     cached_uuid,
     malformed,
@@ -24,11 +26,6 @@ from barnabas.protocol.wire import (
     read_uvarint,
     skip_tags,
 )
-
-# A list element of three bytes becomes an object of some 120: a frame of the largest allowed size could take gigabytes
-# although every length in it is honest. No real request comes near a million elements; a response of a big cluster may.
-MAX_REQUEST_ELEMENTS = 1 << 20
-MAX_RESPONSE_ELEMENTS = 1 << 24
 
 _RUNTIME = {
     "new": object.__new__,

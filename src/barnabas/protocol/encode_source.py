@@ -19,19 +19,14 @@ from barnabas.protocol.wire import (
     SMALL_RECORDS,
     UVARINTS,
     UVARINTS_SIZE,
-    EncodeError,
+    absent,
     write_uvarint,
 )
-
-
-def _absent(name: str, version: int, value: object) -> None:
-    raise EncodeError(f"{name} = {value!r}, but version {version} has no such field")
-
 
 _RUNTIME = {
     "BUFFER_TYPES": BUFFER_TYPES,
     "UVARINTS": UVARINTS,
-    "absent": _absent,
+    "absent": absent,
     "join": b"".join,
     "pack": _pack,
     "write_uvarint": write_uvarint,

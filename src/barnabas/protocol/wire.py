@@ -1,4 +1,4 @@
-"""What the compiled codecs call at run time: varints, tagged fields, UUIDs and the errors they raise.
+"""What both forms of the codec call at run time: varints, tagged fields, UUIDs, limits and the errors they raise.
 
 Role: everything of the wire format that is not worth inlining into every compiled function.
 Thread: any. Lock: none; the UUID cache is a plain dict of immutable values, and losing an entry of it costs only time.
@@ -17,12 +17,21 @@ MAX_VARINT_BYTES: Final = 5
 MAX_STRING: Final = 32767
 # The protocol sets no limit, but no struct has more than a handful; each costs a step of a Python loop.
 MAX_TAGS: Final = 1024
+# A list element of three bytes becomes an object of some 120: a frame of the largest allowed size could take gigabytes
+# although every length in it is honest. No real request comes near a million elements; a response of a big cluster may.
+MAX_REQUEST_ELEMENTS: Final = 1 << 20
+MAX_RESPONSE_ELEMENTS: Final = 1 << 24
 SMALL_RECORDS: Final = 4096
 BUFFER_TYPES: Final = frozenset((bytes, bytearray, memoryview))
 
 
 class EncodeError(BarnabasError):
     """A message cannot be written in the wanted version: our fault. The text names the field and its value."""
+
+
+def absent(name: str, version: int, value: object) -> NoReturn:
+    """Refuse a value that the version has no field for."""
+    raise EncodeError(f"{name} = {value!r}, but version {version} has no such field")
 
 
 def malformed(what: str, size: int, rest: int) -> NoReturn:

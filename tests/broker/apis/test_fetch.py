@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import threading
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -175,6 +177,16 @@ def test_a_fetch_in_the_name_of_a_replica_is_refused(broker: DataBroker, version
     assert codes(answer) == [ErrorCode.TOPIC_AUTHORIZATION_FAILED] * 2
     assert all(len(partition.records) == 0 for partition in parts(answer))
     assert (answer.session_id, len(broker.services.fetch_sessions)) == (0, 0)
+
+
+def test_many_fetches_in_the_name_of_a_replica_make_few_lines(
+    broker: DataBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    began = time.monotonic()
+    for _ in range(50):
+        assert codes(broker.ask(fetch(("t", 0, 0), replica_id=2), 12)) == [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+    assert len(caplog.records) <= 2 + int(time.monotonic() - began)
 
 
 def test_the_debugging_replica_of_the_tools_may_read(broker: DataBroker) -> None:

@@ -36,14 +36,20 @@ def quotas_of(config: Config, clock: ManualClock | None = None) -> ConnectionQuo
     return quotas
 
 
-class Waiting:
-    """An `acquire` on a thread of its own."""
+def sleepers(quotas: ConnectionQuotas) -> int:
+    """How many sleep in `acquire`: each has looked at the clock and at the limits, and nobody has woken it since."""
+    return len(quotas._changed._waiters)  # type: ignore[attr-defined]
 
-    def __init__(self, quotas: ConnectionQuotas, listener: str = "PLAINTEXT", ip: str = IP) -> None:
+
+class Waiting:
+    """An `acquire` on a thread of its own, which has returned or sleeps, with `others` that sleep already."""
+
+    def __init__(self, quotas: ConnectionQuotas, listener: str = "PLAINTEXT", ip: str = IP, others: int = 0) -> None:
         self.result: object = None
         self.stop = False
         self._thread = threading.Thread(target=self._run, args=(quotas, listener, ip))
         self._thread.start()
+        wait_until(lambda: self.done() or sleepers(quotas) > others, what="the acquire to wait")
 
     def _run(self, quotas: ConnectionQuotas, listener: str, ip: str) -> None:
         try:
@@ -170,7 +176,7 @@ def test_the_only_listener_is_not_protected() -> None:
 
 def test_a_waiting_acceptor_ends_when_it_is_stopped_or_its_listener_goes() -> None:
     quotas = quotas_with(max_connections=0)
-    stopped, removed = Waiting(quotas), Waiting(quotas, "OTHER")
+    stopped, removed = Waiting(quotas), Waiting(quotas, "OTHER", others=1)
     assert stopped.stays()
     stopped.stop = True
     quotas.remove_listener("OTHER")
@@ -221,9 +227,10 @@ def test_lowering_the_broker_limit_makes_connections_excess() -> None:
 
 
 def drive(quotas: ConnectionQuotas, clock: ManualClock, waiting: Waiting) -> None:
-    """Let a waiting acquire see time pass, until it is done."""
+    """Let a waiting acquire see time pass, until it is done: it sees every step before the next one."""
     for _ in range(2000):
-        if not waiting.stays(0.002):
+        wait_until(lambda: not waiting.stays(0.001) or sleepers(quotas), what="the acquire to look at the clock")
+        if waiting.done():
             return
         clock.advance(0.02)
         with quotas._changed:
@@ -410,7 +417,7 @@ def test_a_waiting_acquire_reports_how_long_it_was_blocked() -> None:
     quotas = quotas_with(clock, max_connections=1)
     quotas.acquire("PLAINTEXT", IP)
     waiting = Waiting(quotas)
-    wait_until(lambda: waiting.stays(0.01))
+    assert not waiting.done()
     clock.advance(2)
     quotas.release("PLAINTEXT", IP)
     assert waiting.join() == 2 * SECOND

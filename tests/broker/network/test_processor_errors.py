@@ -80,6 +80,44 @@ def test_a_malformed_request_closes_only_its_connection_with_one_line(
     one.receive()
 
 
+def test_many_malformed_requests_are_counted_and_make_one_line_a_second(
+    one: DrivenProcessor, caplog: pytest.LogCaptureFixture
+) -> None:
+    """RP-29: who sends rubbish in a loop must not fill the disk."""
+
+    def reject(times: int) -> None:
+        for _ in range(times):
+            bad = one.connect()
+            bad.sendall(wire.frame(b"rubbish!"))
+            one.until(lambda: one.quotas.total == 0, "the close")
+            assert wire.is_closed(bad)
+
+    reject(30)
+    one.clock.advance(1)  # type: ignore[attr-defined]
+    reject(5)
+    lines = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert ["left out" in line for line in lines] == [False, True]
+    assert lines[1].endswith("(29 more like it were left out before)")
+    assert sum(stats.errors[42] for stats in one.metrics.snapshot().values()) == 35
+
+
+def test_connections_that_cannot_be_registered_make_one_line_a_second(
+    one: DrivenProcessor, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A peer that is gone already, in a loop."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(107, "not connected")
+
+    monkeypatch.setattr(one.processor.selector, "register", refuse)
+    for _ in range(10):
+        assert wire.is_closed(one.connect())
+    [record] = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert "not connected" in record.getMessage()
+    assert record.exc_info is None, "a peer that is gone is no bug of ours"
+    assert one.quotas.total == 0
+
+
 def test_a_null_client_id_is_accepted(one: DrivenProcessor) -> None:
     client = one.connect()
     client.sendall(wire.frame(struct.pack(">hhih", 3, 1, 7, -1) + b"\0\0\0\0"))

@@ -25,6 +25,7 @@ class Disk:
         self.entered = threading.Event()
         self.gate = threading.Event()
         self.commits = 0
+        self.ended = 0
 
     def join(self) -> None:
         self.members.add(threading.get_ident())
@@ -37,15 +38,17 @@ class Disk:
         self.wanted = False
         self.commits += 1
         self.entered.set()
-        assert self.gate.wait(20)
+        assert self.gate.wait(30)
+        self.ended += 1
 
     def stall(self, server: SocketServer) -> None:
-        """The processor's next commit does not come back."""
+        """The processor's next commit does not come back. The one before has: it must not find the gate shut again."""
+        wait_until(lambda: self.ended == self.commits, what="the end of the commit before")
         self.entered.clear()
         self.gate.clear()
         self.wanted = True
         server.processors[0].wakeup()
-        assert self.entered.wait(5)
+        assert self.entered.wait(30)
 
 
 @pytest.fixture
@@ -82,7 +85,7 @@ def test_connections_are_served_while_the_disk_keeps_the_processor(server: Socke
         with client_of(server) as new:
             ask(new)
         disk.gate.set()
-        wait_until(lambda: not processor.away_ns, 5, "the end of the stall")
+        wait_until(lambda: not processor.away_ns, what="the end of the stall")
         ask(old)
     assert disk.commits == 1
 
@@ -96,7 +99,7 @@ def test_the_processor_takes_its_turns_back(server: SocketServer, disk: Disk) ->
             ask(client)
             disk.gate.set()
             ask(client)
-        wait_until(lambda: disk.commits == 3, 5, "three commits")
+        wait_until(lambda: disk.commits == 3, what="three commits")
         disk.stall(server)
         ask(client)
     assert disk.commits == 4
@@ -117,7 +120,7 @@ def test_an_error_in_a_turn_does_not_end_the_stand_in(
         disk.stall(server)
         monkeypatch.setattr(processor, "close_excess_connections", fail_once)
         ask(client)
-        assert failed.wait(5)
+        assert failed.wait(30)
         ask(client)
     assert "an unexpected error in one turn" in caplog.text
 

@@ -136,7 +136,7 @@ def port_of(server: SocketServer, listener: str = "PLAINTEXT") -> int:
 
 
 @contextmanager
-def client_of(server: SocketServer, listener: str = "PLAINTEXT", timeout: float = 10.0) -> Iterator[socket.socket]:
+def client_of(server: SocketServer, listener: str = "PLAINTEXT", timeout: float = 30.0) -> Iterator[socket.socket]:
     with wire.connect(port_of(server, listener), timeout) as sock:
         yield sock
 
@@ -164,7 +164,7 @@ class DrivenProcessor:
 
     def connect(self) -> socket.socket:
         """A client whose connection the processor has registered."""
-        client = socket.create_connection(self._listening.getsockname(), timeout=5)
+        client = socket.create_connection(self._listening.getsockname(), timeout=30)
         accepted, address = self._listening.accept()
         self._clients.append(client)
         self.quotas.acquire("PLAINTEXT", address[0])
@@ -187,7 +187,7 @@ class DrivenProcessor:
 
     def until(self, condition: Callable[[], object], what: str = "the condition") -> None:
         """Turn until the condition is true. Bytes need a moment through the kernel, so this has a real deadline."""
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 30
         while not condition():
             assert time.monotonic() < deadline, f"{what} did not come true"
             self.turn()

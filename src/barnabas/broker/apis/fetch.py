@@ -27,7 +27,9 @@ from barnabas.broker.apis.partition_lookup import check_leader_epoch, log_of, to
 from barnabas.broker.fetch_sessions import FetchContext, Results, Wanted
 from barnabas.broker.log.results import IsolationLevel, ReadResult
 from barnabas.broker.purgatory import DelayedOperation
+from barnabas.clock import SystemClock
 from barnabas.errors import ErrorCode, KafkaError
+from barnabas.log_limit import LogLimit
 from barnabas.protocol.messages.fetch import (
     AbortedTransaction,
     FetchableTopicResponse,
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from barnabas.broker.services import BrokerServices
 
 log = logging.getLogger(__name__)
+_warnings = LogLimit(log, SystemClock.monotonic_ns)
 
 FIRST_VERSION_WITH_REPLICA_STATE = 15
 FIRST_VERSION_WITH_ZSTD = 10
@@ -76,7 +79,7 @@ def error_response(body: FetchRequest, version: int, error: KafkaError) -> Fetch
 
 
 def _refuse_follower(request: Request) -> FetchResponse:
-    log.warning("%s sent a Fetch as if it were a replica; refused", request.connection.connection_id)
+    _warnings.warning("", "%s sent a Fetch as if it were a replica; refused", request.connection.connection_id)
     return FetchResponse(responses=_all_partitions(request.body, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
 
 

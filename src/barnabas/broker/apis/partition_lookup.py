@@ -38,7 +38,7 @@ def log_of(broker: BrokerServices, info: TopicInfo, partition: int) -> Partition
     if log is None:
         inside = 0 <= partition < info.partition_count
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER if inside else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    if log.topic_id != info.topic_id:
+    if log.topic_id is not info.topic_id and log.topic_id != info.topic_id:
         # Deleted and created again under the same name: catalog and logs were read on two sides of it (KIP-516).
         raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
     return log

@@ -28,6 +28,7 @@ from barnabas.broker.network.connection_quotas import (
 from barnabas.broker.network.time_share import TimeShare
 from barnabas.clock import Clock, SystemClock
 from barnabas.errors import ConfigError
+from barnabas.log_limit import LogLimit
 from barnabas.threads import FatalHandler, ServerThread
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ class Acceptor(ServerThread):
         self._quotas = quotas
         self._options = options
         self._clock = clock or SystemClock()
+        self._warnings = LogLimit(log, self._clock.monotonic_ns)
         self.blocked = TimeShare(self._clock)
         self._lock = threading.Lock()
         self._processors: list[Processor] = []
@@ -212,7 +214,7 @@ class Acceptor(ServerThread):
             log.error("%s cannot accept: %s; trying again in %d ms", self.listener.name, error, BACK_OFF_MS)
             self._out_of_descriptors = True
         else:
-            log.warning("%s: error while accepting a connection: %s", self.listener.name, error)
+            self._warnings.warning("accept", "%s: error while accepting a connection: %s", self.listener.name, error)
 
     def _admit(self, sock: socket.socket, address: str) -> None:
         """Count and configure a new socket and hand it to a processor; on every way out it has exactly one owner."""
@@ -242,9 +244,10 @@ class Acceptor(ServerThread):
             self._configure(sock)
             if self._assign(sock, address):
                 return
-            log.warning("no processor takes the connection from %s, closing it", address)
-        except Exception:
-            log.exception("error while configuring a connection from %s, closing it", address)
+            self._warnings.warning("assign", "no processor takes the connection from %s, closing it", address)
+        except Exception as error:
+            text = "error while configuring a connection from %s, closing it"
+            self._warnings.error("configure", text, address, exc_info=error)
         sock.close()
         self._quotas.release(listener, address)
 

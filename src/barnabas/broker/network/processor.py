@@ -42,6 +42,7 @@ from barnabas.broker.network.request import (
 from barnabas.broker.network.software import SoftwareCounts
 from barnabas.broker.network.time_share import TimeShare
 from barnabas.errors import ErrorCode, MalformedRequest
+from barnabas.log_limit import LogLimit
 from barnabas.net.mute import THROTTLE_ENDED, THROTTLE_STARTED
 from barnabas.net.poller import default_poller
 from barnabas.net.selector import Selector
@@ -90,6 +91,7 @@ class Processor(ServerThread):
         self._quotas = plane.quotas
         self._rows: dict[int, ApiRow] = plane.apis_of(listener.name)
         self._now_ns = plane.clock.monotonic_ns
+        self._warnings = LogLimit(log, self._now_ns)
         self.shard = plane.request_metrics.new_shard()
         self.idle = TimeShare(plane.clock)
         self._baton_turn = plane.baton.turn()
@@ -108,7 +110,8 @@ class Processor(ServerThread):
         self._new: deque[tuple[socket.socket, str]] = deque()
         self._responses: deque[Response] = deque()
         self._asleep = False
-        self._outbox = Outbox(self.selector, self._process_response)
+        self._outbox = Outbox(self.selector, self._process_response, self._finish_sent)
+        self._sent: list[SendResponse] = []  # their last byte has left, and nothing else is done about them yet
         self._owes = False  # whether a request of this turn is answered by another thread, which needs the core more
         self._to_ring: list[Seat] = []  # handlers to wake just before this thread sleeps
         self._accepting = True
@@ -182,7 +185,9 @@ class Processor(ServerThread):
             try:
                 self._register(sock, address)
             except Exception as error:
-                log.warning("processor %d closed the connection from %s: %s", self.id, address, error, exc_info=error)
+                text = "processor %d closed the connection from %s: %s"
+                bug = None if isinstance(error, OSError) else error  # the peer may be gone already
+                self._warnings.warning("register", text, self.id, address, error, exc_info=bug)
                 sock.close()
                 self._quotas.release(self.listener.name, address)
 
@@ -203,6 +208,7 @@ class Processor(ServerThread):
         responses = self._responses
         for _ in range(len(responses)):
             self._process_response(responses.popleft())
+        self._finish_sent()
 
     def _process_response(self, response: Response) -> None:
         response.request.response_dequeue_ns = self._now_ns()
@@ -221,7 +227,7 @@ class Processor(ServerThread):
         if self._trace:
             trace_response(log, "sending %d bytes", response, response.send.size)
         if self.selector.send(channel, response.send):
-            self._sent(response, channel)
+            self._sent.append(response)
         else:
             context.in_flight = response
 
@@ -350,26 +356,23 @@ class Processor(ServerThread):
             self._to_ring.clear()
 
     def _check_unsupported(self, header: RequestHeader, row: ApiRow | None) -> None:
-        """An ApiVersions of a version that we do not know goes to its handler without a body, which answers in v0 form;
-        everything else is refused by a disconnect (RP-29)."""
+        """An ApiVersions of an unknown version goes to its handler without a body; all else is refused by a disconnect (RP-29)."""
         if row is None:
             raise MalformedRequest(f"this API is not enabled on listener {self.listener.name}")
         if header.api_key != API_VERSIONS or header.api_version < row.min_version:
             raise MalformedRequest(f"only versions {row.min_version} to {row.max_version} are supported")
 
     def _reject(self, receive: Receive, error: MalformedRequest) -> None:
-        """RP-29: a peer that does not speak the protocol loses its connection, with one line in the log."""
+        """RP-29: a peer that does not speak the protocol loses its connection, with a line in the log."""
         receive.release()
         context = cast(ConnectionContext, receive.channel.attachment)
         key, version = _peek(receive.payload) if len(receive.payload) >= 4 else (-1, -1)
         self.shard.record_error(key, ErrorCode.INVALID_REQUEST)
-        log_rejected(log, context, (key, version), error)
+        log_rejected(self._warnings, context, (key, version), error)
         self._close_connection(context)
 
     def _still_wanted(self) -> bool:
         return self.running
-
-    # The inline short cut: the one place where a processor runs an API.
 
     def _may_run_inline(self, request: Request) -> bool:
         return (
@@ -380,8 +383,8 @@ class Processor(ServerThread):
         )
 
     def _run_inline(self, request: Request) -> None:
-        """Run a request that cannot block here, with the stamps and metrics of the full path. Whoever breaks the promise not to
-        block turns the short cut off for a while. Responses leave by the outbox."""
+        """The short cut, and the one place where a processor runs an API, with the stamps and metrics of the full path. Whoever breaks
+        the promise not to block turns it off for a while. Responses leave by the outbox."""
         self._ring()
         request.dequeue_ns = start_ns = self._now_ns()
         self.inline_runs += 1
@@ -401,8 +404,8 @@ class Processor(ServerThread):
                 self._outbox.add(response, end_ns)
         if end_ns - start_ns > INLINE_LIMIT_NS:
             self._inline_from_ns = end_ns + min(INLINE_PAUSE_NS, INLINE_PAUSE_FACTOR * (end_ns - start_ns))
-            took_ms = (end_ns - start_ns) // 1_000_000
-            log.info("%s: %s took %d ms inline, using handlers for a while", self.name, request, took_ms)
+            text = "%s: %s took %d ms inline, using handlers for a while"
+            log.info(text, self.name, request, (end_ns - start_ns) // 1_000_000)
 
     # ---- 5: sent responses ---------------------------------------------------------------------------------------
 
@@ -415,19 +418,30 @@ class Processor(ServerThread):
             try:
                 if response is None:
                     raise AssertionError("a send completed that is not in flight")
-                self._sent(response, channel)
+                self._finish(response, self._now_ns())
             except Exception:
                 self._channel_failed(context, "completing a send")
 
-    def _sent(self, response: SendResponse, channel: Channel) -> None:
+    def _finish_sent(self) -> None:
+        """Responses that went out by one write."""
+        sent, self._sent = self._sent, []
+        for response in sent:
+            try:
+                self._finish(response, cast("Channel", response.send.channel).last_active_ns)
+            except Exception:
+                self._channel_failed(response.request.connection, "completing a send")
+
+    def _finish(self, response: SendResponse, end_ns: int) -> None:
         """The last byte has left: callback, metrics, read on."""
         request = response.request
         if response.on_complete is not None:
             response.on_complete(request)
-        self.shard.record(request, self._now_ns())
-        if request.header.api_key == API_VERSIONS:
-            self._software.note(request.connection, channel)
-        self._end_request(channel)
+        self.shard.record(request, end_ns)
+        channel = request.connection.channel
+        if channel is not None:
+            if request.header.api_key == API_VERSIONS:
+                self._software.note(request.connection, channel)
+            self._end_request(channel)
 
     def _end_request(self, channel: Channel) -> None:
         self.selector.end_request(channel)
@@ -503,11 +517,8 @@ class Processor(ServerThread):
 
     def enqueue_response(self, response: Response) -> None:
         """Queue a response and wake the thread if it sleeps; many responses before it wakes cost one system call."""
-        with self._mailbox:
-            self._responses.append(response)
-            asleep, self._asleep = self._asleep, False
-        if asleep:
-            self.selector.wakeup()
+        if self.post_response(response):
+            self.wake()
 
     def post_response(self, response: Response) -> bool:
         """Queue only; True when somebody must call `wake` soon."""

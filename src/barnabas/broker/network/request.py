@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from barnabas import TRACE
 from barnabas.errors import ErrorCode, KafkaError
+from barnabas.log_limit import LogLimit
 from barnabas.net.send import Send
 from barnabas.protocol.api import APIS
 from barnabas.protocol.codec import encode_response_frame
@@ -327,10 +328,11 @@ def trace_response(log: logging.Logger, what: str, response: Response, *values: 
     )
 
 
-def log_rejected(log: logging.Logger, context: ConnectionContext, api: tuple[int, int], error: Exception) -> None:
-    """RP-29: one line for a peer that does not speak the protocol."""
+def log_rejected(warnings: LogLimit, context: ConnectionContext, api: tuple[int, int], error: Exception) -> None:
+    """RP-29: one line for a peer that does not speak the protocol; for many of them, a line now and then with their number."""
     key, version = api
-    log.warning(
+    warnings.warning(
+        "rejected",
         "Invalid request, closing the connection: api key %d (%s) version %d from %s on listener %s, principal %s: %s",
         key,
         metric_name(key),
