@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas.client.backoff import ExponentialBackoff
+from barnabas.client.cluster import Cluster, Node
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.producer.batch import ProducerBatch
 from barnabas.producer.errors import BufferExhausted, ProducerClosed
@@ -218,6 +219,40 @@ class TestReady:
             wait_ms = parts.accumulator.ready(parts.metadata.known, parts.now_ms).next_check_ms
             assert expected * 0.8 <= wait_ms <= min(expected * 1.2, 1000)
             parts.clock.advance(wait_ms / 1000)
+
+
+class TestLoad:
+    def test_the_longer_queue_weighs_less_until_both_are_empty(self) -> None:
+        """PP-11: and then every partition is as good as any other again, also if nothing is sent to the topic any more."""
+        parts = Parts(known=cluster({"t": (0, 0)}))
+        parts.append_batches(3, partition=0)
+        parts.append_batches(1, partition=1)
+        lane = parts.accumulator.lanes["t"]
+        parts.ready_nodes()
+        assert lane.partitioner.weighs
+        while parts.drain():
+            pass
+        assert not lane.partitioner.weighs
+
+    def test_a_topic_with_nothing_to_send_is_not_looked_at(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A producer that has sent to a thousand topics looks at those that have something to send."""
+        asked: list[str] = []
+        leader_for = Cluster.leader_for
+
+        def noted(known: Cluster, topic: str, partition: int) -> Node | None:
+            asked.append(topic)
+            return leader_for(known, topic, partition)
+
+        monkeypatch.setattr(Cluster, "leader_for", noted)
+        parts = Parts(known=cluster({"idle": (0, 0), "t": (0,)}))
+        for partition in (0, 1):
+            parts.append(partition=partition, topic="idle")
+        while parts.drain():
+            pass
+        asked.clear()
+        parts.append(topic="t")
+        assert parts.ready_nodes() == {0}
+        assert asked == ["t"]
 
 
 class TestDrain:

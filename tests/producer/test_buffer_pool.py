@@ -14,6 +14,8 @@ from barnabas.producer.errors import BufferExhausted, ProducerClosed, RecordTooL
 from tests.waiting import wait_until
 
 LONG_MS = 20_000.0
+SHORT_MS = 1000.0
+"""For a wait that ends with a time-out: long enough for what the test does meanwhile, on a busy machine too."""
 
 
 def pool(total: int = 64, poolable: int = 16) -> BufferPool:
@@ -92,7 +94,7 @@ class TestWaiting:
         late = in_thread(memory.allocate, 16, LONG_MS)
         waiting(memory, 1)
         memory.deallocate(everything, 64)
-        assert len(late.result(5)) == 16
+        assert len(late.result(20)) == 16
         assert memory.available == 48
 
     def test_memory_is_gathered_piece_by_piece(self) -> None:
@@ -102,7 +104,7 @@ class TestWaiting:
         waiting(memory, 1)
         for part in parts[:3]:
             memory.deallocate(part, 16)
-        assert len(late.result(5)) == 40
+        assert len(late.result(20)) == 40
         assert memory.available == 8
 
     def test_callers_are_served_in_the_order_in_which_they_came(self) -> None:
@@ -118,33 +120,33 @@ class TestWaiting:
         assert not large.done()
         assert not small.done()
         memory.deallocate(parts[2], 16)
-        large.result(5)
+        large.result(20)
         assert not small.done()
         memory.deallocate(parts[3], 16)
-        small.result(5)
+        small.result(20)
 
     def test_what_was_gathered_goes_back_after_a_time_out(self) -> None:
         """Row 31: no leak."""
         memory = pool()
         parts = [memory.allocate(16, 0) for _ in range(4)]
-        late = in_thread(memory.allocate, 40, 150.0)
+        late = in_thread(memory.allocate, 40, SHORT_MS)
         waiting(memory, 1)
         memory.deallocate(parts[0], 16)
         with pytest.raises(BufferExhausted):
-            late.result(5)
+            late.result(20)
         assert (memory.available, memory.queued) == (16, 0)
 
     def test_a_time_out_lets_the_next_one_have_what_is_there(self) -> None:
         memory = pool()
         parts = [memory.allocate(16, 0) for _ in range(4)]
-        first = in_thread(memory.allocate, 40, 200.0)
+        first = in_thread(memory.allocate, 40, SHORT_MS)
         waiting(memory, 1)
         second = in_thread(memory.allocate, 16, LONG_MS)
         waiting(memory, 2)
         memory.deallocate(parts[0], 16)
         with pytest.raises(BufferExhausted):
-            first.result(5)
-        assert len(second.result(5)) == 16
+            first.result(20)
+        assert len(second.result(20)) == 16
 
     def test_ctrl_c_while_waiting_leaves_nothing_behind(self) -> None:
         memory = pool()
@@ -165,7 +167,7 @@ class TestWaiting:
         memory.close()
         for one in late:
             with pytest.raises(ProducerClosed):
-                one.result(5)
+                one.result(20)
         with pytest.raises(ProducerClosed):
             memory.allocate(1, 0)
         memory.deallocate(everything, 64)

@@ -53,6 +53,14 @@ def producer(broker: Broker, **settings: object) -> Producer:
     return Producer({"bootstrap.servers": broker.bootstrap_servers, **given})
 
 
+def knows_the_topic(ours: Producer) -> bool:
+    """Where max.block.ms is short, because the test waits for its end, metadata may take longer than that on a busy machine."""
+    try:
+        return len(ours.partitions_for(TOPIC)) == 3
+    except ClientTimeout:
+        return False
+
+
 class TestSending:
     def test_a_record_with_everything(self, broker: Broker) -> None:
         with producer(broker) as ours:
@@ -284,28 +292,30 @@ class TestWhatIsRefused:
                 ours.send("no/where", b"v")
 
     def test_a_partition_that_does_not_exist(self, broker: Broker) -> None:
-        with producer(broker, max_block_ms=200) as ours, pytest.raises(ClientTimeout, match="partition 7 of orders"):
-            ours.send(TOPIC, b"v", partition=7)
+        with producer(broker, max_block_ms=200) as ours:
+            wait_until(lambda: knows_the_topic(ours))
+            with pytest.raises(ClientTimeout, match="partition 7 of orders"):
+                ours.send(TOPIC, b"v", partition=7)
 
     def test_a_broker_that_is_not_there_is_named(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as closed:
             port = closed.getsockname()[1]
-        with Producer({"bootstrap.servers": f"127.0.0.1:{port}", "max.block.ms": 300}) as ours:
+        with Producer({"bootstrap.servers": f"127.0.0.1:{port}", "max.block.ms": 1000}) as ours:
             start = time.monotonic()
-            expected = rf"{TOPIC} is not known within max\.block\.ms = 300; tried 127\.0\.0\.1:{port} \("
+            expected = rf"{TOPIC} is not known within max\.block\.ms = 1000; tried 127\.0\.0\.1:{port} \("
             with pytest.raises(ClientTimeout, match=expected) as caught:
                 ours.send(TOPIC, b"v")
             assert " ms" not in str(
                 caught.value
             )  # what was left of the time when it began to wait again is nobody's business
-            assert 0.25 < time.monotonic() - start < 5
+            assert 0.9 < time.monotonic() - start < 5
 
     def test_a_broker_that_does_not_answer_is_named_and_keeps_nobody(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as silent:
             port = silent.getsockname()[1]
             start = time.monotonic()
             with (
-                Producer({"bootstrap.servers": f"127.0.0.1:{port}", "max.block.ms": 300}) as ours,
+                Producer({"bootstrap.servers": f"127.0.0.1:{port}", "max.block.ms": 1000}) as ours,
                 pytest.raises(ClientTimeout, match=rf"tried 127\.0\.0\.1:{port} \(no answer yet\)"),
             ):
                 ours.send(TOPIC, b"v")
@@ -315,7 +325,7 @@ class TestWhatIsRefused:
         """PP-6."""
         settings = {"buffer_memory": 65_536, "batch_size": 16_384, "max_block_ms": 100, "linger_ms": 60_000}
         with producer(broker, **settings) as ours:
-            ours.partitions_for(TOPIC)
+            wait_until(lambda: knows_the_topic(ours))
             ours._client.ready = lambda node, now_ms: False  # nothing leaves any more
             for _ in range(4):
                 ours.send(TOPIC, b"x" * 12_000, partition=0)

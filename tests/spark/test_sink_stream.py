@@ -26,7 +26,7 @@ def copy(
         .start()
     )
     try:
-        assert query.awaitTermination(60)
+        assert query.awaitTermination(150)
     finally:
         query.stop()
     return query

@@ -243,11 +243,11 @@ def test_a_broker_that_stays_away_fails_the_task_in_time(own_broker: BrokerProce
     topic = make_topic(own_broker, topic_name)
     for number in range(20):
         topic.write([b"%04d" % number + bytes(496)])
-    reader, (task,), _ = batch_tasks({**topic.options, **SMALL_FETCHES, "kafkaConsumer.pollTimeoutMs": "300"})
+    reader, (task,), _ = batch_tasks({**topic.options, **SMALL_FETCHES, "kafkaConsumer.pollTimeoutMs": "2000"})
     batches = reader.read(task)
     next(batches)
     own_broker.kill()
-    with pytest.raises(BarnabasError, match=r"kafkaConsumer\.pollTimeoutMs = 300"):
+    with pytest.raises(BarnabasError, match=r"kafkaConsumer\.pollTimeoutMs = 2000"):
         list(batches)
 
 

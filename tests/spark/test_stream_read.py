@@ -28,7 +28,7 @@ def test_a_query_that_goes_on_from_its_checkpoint_reads_every_record_once(
             .trigger(availableNow=True)
             .start()
         )
-        assert query.awaitTermination(60)
+        assert query.awaitTermination(150)
 
     run()
     topic.write([b"c"], partition=1)
@@ -60,7 +60,7 @@ def test_spark_passes_the_limits_on(
         .trigger(availableNow=True)
         .start()
     )
-    assert query.awaitTermination(60)
+    assert query.awaitTermination(150)
     found = [progress for progress in query.recentProgress if progress["numInputRows"]]
     assert [progress["numInputRows"] for progress in found] == sizes
     assert json.loads(found[-1]["sources"][0]["latestOffset"]) == {topic.name: {"0": 10}}

@@ -203,8 +203,13 @@ class RecordAccumulator:
             cluster, now_ms, self.pool.queued > 0 or self.closed or self._flushes > 0 or self._keeper.completing
         )
         for lane in list(self.lanes.values()):
-            self._look_at(lane, look, found)
+            if not self._is_idle(lane):
+                self._look_at(lane, look, found)
         return found
+
+    def _is_idle(self, lane: TopicQueues) -> bool:
+        """Nothing to send, and no weights to take back: of the topics that were ever sent to, most are like this."""
+        return not any(lane.queues) and not lane.partitioner.weighs and self.settings.availability_timeout_ms <= 0
 
     def _look_at(self, lane: TopicQueues, look: _Look, found: Ready) -> None:
         """One topic; on the way the lengths of its queues, once each partition had a batch (KIP-794)."""
@@ -377,6 +382,8 @@ class RecordAccumulator:
         found: list[ProducerBatch] = []
         timeout = self.settings.delivery_timeout_ms
         for lane in list(self.lanes.values()):
+            if not any(lane.queues):
+                continue
             for partition, queue in enumerate(lane.queues):
                 if not queue:
                     continue

@@ -65,5 +65,7 @@ class BuiltInPartitioner:
             sums.append(total)
         self._choices, self._sums = tuple(partitions), tuple(sums)
 
-    def forget_load(self) -> None:
-        self._sums, self._choices = (), ()
+    @property
+    def weighs(self) -> bool:
+        """Whether the next choice prefers some partitions to others."""
+        return bool(self._sums)

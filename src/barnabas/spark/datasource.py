@@ -15,6 +15,7 @@ from barnabas.errors import ConfigError
 from barnabas.spark.columns import source_schema
 from barnabas.spark.options import STRATEGIES, Options, Use, parse_options
 from barnabas.spark.requirements import require_arrow
+from barnabas.spark.settling import settle
 
 if TYPE_CHECKING:
     from barnabas.spark.batch_reader import BatchReader
@@ -32,6 +33,7 @@ class BarnabasDataSource(DataSource):
 
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
+        settle()
         require_arrow()  # Spark's own message would be a bare ImportError, later
 
     @classmethod
@@ -74,10 +76,12 @@ class BarnabasDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from barnabas.spark.sink import batch_writer
 
+        settle()
         return batch_writer(self.options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         """`overwrite`: the output mode is complete. Each batch has all rows then, and is appended, as in Spark's connector."""
         from barnabas.spark.sink import stream_writer
 
+        settle()
         return stream_writer(self.options, schema)

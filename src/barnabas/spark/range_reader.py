@@ -19,7 +19,8 @@ from barnabas.spark.columns import arrow_schema
 from barnabas.spark.data_loss import DataLossPolicy
 from barnabas.spark.offsets import Partition, name_of
 from barnabas.spark.planning import OffsetRange
-from barnabas.spark.worker import of_this_process, settle
+from barnabas.spark.settling import settle
+from barnabas.spark.worker import of_this_process
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -1,6 +1,6 @@
-"""What outlives a task in a Python worker of Spark: consumers for the next task, and what need not be looked at for garbage.
+"""What outlives a task in a Python worker of Spark: consumers for the next task.
 
-Role: Spark uses a worker for one task after the other, so a micro-batch need neither connect anew nor pay for what was imported. A task
+Role: Spark uses a worker for one task after the other, so a micro-batch need not connect anew. A task
 takes a consumer out and has it for itself; it comes back only when its range was read to the end, so that nothing is on its way to it. It
 has no thread; its sockets go with the worker, which Spark ends when it was idle for a minute, or when the broker's idle limit is over.
 Thread: that of the task. Lock: `_lock` guards the list; consumers are made and closed outside of it. A forked child begins with nothing.
@@ -8,8 +8,6 @@ Thread: that of the task. Lock: `_lock` guards the list; consumers are made and 
 
 from __future__ import annotations
 
-import gc
-import itertools
 import os
 import threading
 from collections.abc import Iterator, Mapping
@@ -17,10 +15,9 @@ from contextlib import contextmanager
 
 from barnabas.consumer.consumer import Consumer
 
-__all__ = ["ConsumerCache", "of_this_process", "settle"]
+__all__ = ["ConsumerCache", "of_this_process"]
 
 MOST_IDLE = 4
-SETTLING_TASKS = 4
 Key = tuple[object, ...]
 
 
@@ -74,19 +71,6 @@ class ConsumerCache:
 
     def __len__(self) -> int:
         return len(self._idle)
-
-
-_tasks_to_settle = itertools.repeat(None, SETTLING_TASKS)
-
-
-def settle() -> None:
-    """At the start of a task: Spark has each worker look for garbage after every task, and goes through all that pyspark, pyarrow and
-    pandas keep for good each time (some 15 ms, more than a small task takes). Frozen, they are left out. The first tasks of a worker
-    still import; later ones freeze nothing, so that what a task leaves behind is collected."""
-    from pyspark import TaskContext
-
-    if TaskContext.get() is not None and next(_tasks_to_settle, True) is None:
-        gc.freeze()
 
 
 of_this_process = ConsumerCache()

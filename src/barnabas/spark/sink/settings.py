@@ -21,6 +21,8 @@ _DEFAULTS = {
     # A task writes as fast as it can and flushes at its end: nothing waits for a full batch or for linger.ms longer than the task lasts.
     "batch.size": "524288",
     "linger.ms": "100",
+    # A request of that size leaves in one piece: the I/O thread takes turns for batches, not for what 128 KiB of buffer let through.
+    "send.buffer.bytes": "-1",
 }
 _REFUSED = {
     "partitioner.class": "rows are not handed to Python one by one; use the column partition",

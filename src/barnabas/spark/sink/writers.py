@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
+from barnabas.spark.settling import settle
 from barnabas.spark.sink.columns import SinkColumns
 from barnabas.spark.sink.commit_protocol import CommitProtocol, TaskDone, TaskIdentity
 
@@ -30,7 +31,6 @@ class _TaskSide:
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskDone:
         from barnabas.spark.sink.task_writer import write_task
-        from barnabas.spark.worker import settle
 
         settle()
         return write_task(self._protocol, self._columns, TaskIdentity.current(), iterator)
@@ -40,6 +40,7 @@ class BatchWriter(_TaskSide, DataSourceArrowWriter):
     """Of `df.write`."""
 
     def commit(self, messages: Messages) -> None:
+        settle()
         self._protocol.commit(_done(messages), None)
 
     def abort(self, messages: Messages) -> None:
@@ -50,6 +51,7 @@ class StreamWriter(_TaskSide, DataSourceStreamArrowWriter):
     """Of `df.writeStream`."""
 
     def commit(self, messages: Messages, batchId: int) -> None:  # noqa: N803  # Spark's name
+        settle()
         self._protocol.commit(_done(messages), batchId)
 
     def abort(self, messages: Messages, batchId: int) -> None:  # noqa: N803
