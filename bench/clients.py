@@ -132,9 +132,9 @@ def expect_records(broker: BrokerProcess, work: str, topic: str, wanted: int) ->
 
 def is_compiled() -> bool:
     """Asked at the end: the works run in processes of their own, and importing the package settles which form this one has."""
-    from barnabas.native import is_kernel_native, is_native
+    from barnabas.native import forms
 
-    return is_native() and is_kernel_native()
+    return all(forms().values())
 
 
 @click.command(help=__doc__.split("\n\n", 1)[0] if __doc__ else "")

@@ -19,7 +19,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from barnabas.native import is_kernel_native, is_native
+from barnabas.native import forms
 from bench import neighbours
 from bench.broker import FAILURES, raise_descriptor_limit
 from bench.generators import GeneratorFailed, build
@@ -107,7 +107,7 @@ def as_json(harness: Harness, verdicts: list[Verdict]) -> str:
     document = {
         "when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "machine": {"cores": os.cpu_count(), "python": platform.python_version(), "system": platform.platform()},
-        "compiled": {"request path": is_native(), "record kernel": is_kernel_native()},
+        "compiled": forms(),
         "rounds": harness.rounds,
         "scale": harness.scale,
         "rows": summary,
@@ -123,7 +123,7 @@ def report(harness: Harness, json_file: Path | None) -> int:
     harness.console.print(table_of("The log beside the bare work, medians of all rounds", ("log", "bare"), verdicts))
     if json_file is not None:
         json_file.write_text(as_json(harness, verdicts) + "\n")
-    compiled = is_native() and is_kernel_native()
+    compiled = all(forms().values())
     for caveat in caveats(harness.rounds, harness.scale, len(harness.disturbed), compiled):
         harness.console.print(f"[yellow]{caveat}[/]")
     return conclude(harness.console, verdicts, harness.failures)

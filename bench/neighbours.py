@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import resource
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 
 import psutil
@@ -43,11 +44,21 @@ def read() -> Reading:
     return Reading(time.monotonic(), everyone, ours)
 
 
-def share_since(before: Reading) -> float:
-    """The neighbours' share of all cores since `before`, 0 to 1. Children that still run count as neighbours: stop them first."""
+def descendants_seconds() -> float:
+    """Time of our children that still run, and of theirs."""
+    total = 0.0
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):  # it has just ended
+            total += sum(process.cpu_times()[:2])
+    return total
+
+
+def share_since(before: Reading, running: float = 0.0) -> float:
+    """The neighbours' share of all cores since `before`, 0 to 1. Children that still run count as neighbours: stop them first, or say in
+    `running` what they took since then."""
     now = read()
     capacity = (now.clock - before.clock) * (os.cpu_count() or 1)
-    theirs = (now.everyone - before.everyone) - (now.ours - before.ours)
+    theirs = (now.everyone - before.everyone) - (now.ours - before.ours) - running
     return max(0.0, theirs / capacity) if capacity else 0.0
 
 

@@ -12,13 +12,15 @@ import uuid
 
 import pyarrow as pa
 
+from barnabas.client.admin import Admin
 from barnabas.consumer import Consumer
 from barnabas.producer import Producer
 from bench.workloads import create_topic
 
-__all__ = ["fill", "fresh_topic", "held"]
+__all__ = ["delete_topic", "fill", "fresh_topic", "held"]
 
 ROWS_PER_CALL = 100_000
+KAFKAS_BATCH_SIZE = 16_384
 
 
 def fresh_topic(bootstrap: str, partitions: int) -> str:
@@ -26,10 +28,16 @@ def fresh_topic(bootstrap: str, partitions: int) -> str:
     return create_topic(bootstrap, f"bench-{uuid.uuid4().hex[:10]}", partitions)
 
 
+def delete_topic(bootstrap: str, topic: str) -> None:
+    """With its files, and so with the page cache that they have."""
+    with Admin({"bootstrap.servers": bootstrap}) as admin:
+        admin.delete_topics([topic])
+
+
 def fill(bootstrap: str, topic: str, records: int, size: int) -> list[int]:
     """Write records with values of `size` bytes and no key; (rows, bytes, sum of the offsets) of what is then in the topic."""
     table = pa.table({"value": random_values(min(records, ROWS_PER_CALL), size)})
-    with Producer({"bootstrap.servers": bootstrap}) as producer:
+    with Producer({"bootstrap.servers": bootstrap, "batch.size": KAFKAS_BATCH_SIZE}) as producer:
         for first in range(0, records, ROWS_PER_CALL):
             producer.send_arrow(topic, table.slice(0, min(ROWS_PER_CALL, records - first)))
     ends = _ends(bootstrap, topic)

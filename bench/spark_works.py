@@ -13,12 +13,14 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from statistics import median
 from typing import Any, TextIO
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
 
 STREAM_WARM_UP_BATCHES = 10
 STREAM_SECONDS = 120
@@ -43,6 +45,24 @@ def make_session(jars: str) -> SparkSession:
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+class DroppingWriter(DataSourceArrowWriter):
+    """Takes every row and does nothing with it: no sink in Python can be faster."""
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        for _ in iterator:
+            pass
+        return WriterCommitMessage()
+
+
+class DroppingSource(DataSource):
+    @classmethod
+    def name(cls) -> str:
+        return "bench-drop"
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        return DroppingWriter()
 
 
 class Works:
@@ -77,6 +97,13 @@ class Works:
         begin = time.perf_counter()
         options = {"kafka.bootstrap.servers": bootstrap, "topic": topic}
         self._frames[rows].write.format(self._format).options(**options).mode("append").save()
+        return {"seconds": time.perf_counter() - begin}
+
+    def drop(self, rows: int) -> Answer:
+        """What `write` would take if nothing were written."""
+        self._session.dataSource.register(DroppingSource)
+        begin = time.perf_counter()
+        self._frames[rows].write.format(DroppingSource.name()).mode("append").save()
         return {"seconds": time.perf_counter() - begin}
 
     def stream(self, bootstrap: str, topic: str, per_trigger: int, batches: int) -> Answer:

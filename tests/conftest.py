@@ -26,7 +26,7 @@ hypothesis.settings.register_profile("suite", derandomize=True, deadline=None)
 hypothesis.settings.register_profile("search", max_examples=3000, deadline=None, print_blob=True)
 hypothesis.settings.load_profile("suite")
 
-LEAK_DEADLINE_SECONDS = 5.0
+LEAK_DEADLINE_SECONDS = 20.0
 OUR_THREADS = ("data-plane-", "control-plane-", "barnabas-", "ExpirationReaper-", "kafka-producer-network-thread")
 WIDER_FIXTURES = ("session", "package", "module", "class")
 

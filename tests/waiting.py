@@ -9,8 +9,12 @@ from collections.abc import Callable
 import pytest
 
 
-def wait_until(condition: Callable[[], object], seconds: float = 10.0, what: str = "the condition") -> None:
-    """Return as soon as `condition()` is true; fail the test when it is still false after `seconds`."""
+def wait_until(condition: Callable[[], object], seconds: float = 30.0, what: str = "the condition") -> None:
+    """Return as soon as `condition()` is true; fail the test when it is still false after `seconds`.
+
+    The deadline is for what never comes true; it says nothing about how fast the product is, so that it is generous: a test shares a slow
+    machine with others.
+    """
     deadline = time.monotonic() + seconds
     pause = threading.Event()
     while not condition():

@@ -10,7 +10,7 @@ import google_crc32c
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, API_VERSIONS, CREATE_TOPICS = 0, 1, 2, 3, 18, 19
 
 
-def connect(port: int, timeout: float = 10.0) -> socket.socket:
+def connect(port: int, timeout: float = 30.0) -> socket.socket:
     """A plain connection to the broker; every later call on it has this deadline."""
     sock = socket.create_connection(("127.0.0.1", port), timeout=timeout)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

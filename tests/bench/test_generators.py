@@ -79,7 +79,7 @@ def test_rr_counts_answers_beside_idle_connections_that_had_one_api_versions_eac
         return well_behaved(api_key, request)
 
     with stub_broker(answer) as port:
-        seen = generators.rr(port, 2, 0.2, "t", idle=40)
+        seen = generators.rr(port, 2, 0.6, "t", idle=40)
     assert asked.count(18) == 40
     assert seen.per_second > 0
     assert seen.p50_us <= seen.p99_us
@@ -96,7 +96,7 @@ def test_rr_counts_answers_beside_idle_connections_that_had_one_api_versions_eac
 )
 def test_rr_fails_when_a_record_is_not_taken(answer: bytes, complaint: str) -> None:
     with stub_broker(lambda api_key, request: answer) as port, pytest.raises(GeneratorFailed, match=complaint):
-        generators.rr(port, 1, 0.2, "t")
+        generators.rr(port, 1, 0.6, "t")
 
 
 def fetch_answer(error: int, records: bytes, high_watermark: int) -> bytes:

@@ -106,6 +106,6 @@ def test_perf_keeps_to_the_rate_that_is_asked_for(shell: Shell, topic: str) -> N
 
 def test_perf_says_when_fewer_records_came(shell: Shell, topic: str) -> None:
     shell.ok("produce", "-t", topic, text="one\n")
-    result = shell("perf", "consume", "-t", topic, "--messages", 2, "--timeout", 200)
+    result = shell("perf", "consume", "-t", topic, "--messages", 2, "--timeout", 2000)
     assert result.exit_code == 1
     assert "only 1 of 2 records came" in result.stderr

@@ -9,7 +9,7 @@ import pytest
 
 from barnabas.cli import broker as command
 from barnabas.cli.broker import collect_settings
-from barnabas.errors import ConfigError
+from barnabas.errors import BarnabasError, ConfigError
 
 
 @pytest.fixture
@@ -35,6 +35,17 @@ def test_the_port_option_changes_only_the_first_listener(properties: Path) -> No
     assert collect_settings(None, {}, (), {"port": 0})["listeners"] == "PLAINTEXT://127.0.0.1:0"
 
 
+@pytest.mark.parametrize("text", ["foo", "", "PLAINTEXT://localhost", "PLAINTEXT://[::1]", "foo,OTHER://:9093"])
+def test_listeners_that_are_none_are_left_as_they_were_written(text: str) -> None:
+    """The error that follows shows them: nobody wrote ":0"."""
+    assert collect_settings(None, {}, (f"listeners={text}",), {"port": 0})["listeners"] == text
+
+
+def test_the_port_option_changes_a_listener_with_an_ipv6_address() -> None:
+    given = collect_settings(None, {}, ("listeners=PLAINTEXT://[::1]:9092",), {"port": 0})
+    assert given["listeners"] == "PLAINTEXT://[::1]:0"
+
+
 def test_the_data_directory_option_replaces_both_keys_of_the_file(properties: Path) -> None:
     given = collect_settings(properties, {}, (), {"data_dir": Path("here")})
     assert given["log.dirs"] == "here"
@@ -44,6 +55,10 @@ def test_the_data_directory_option_replaces_both_keys_of_the_file(properties: Pa
 def test_the_metrics_port_keeps_the_host() -> None:
     given = collect_settings(None, {}, ("barnabas.metrics.listener=0.0.0.0:1",), {"metrics_port": 2})
     assert given["barnabas.metrics.listener"] == "0.0.0.0:2"
+    given = collect_settings(None, {}, ("barnabas.metrics.listener=foo",), {"metrics_port": 2})
+    assert given["barnabas.metrics.listener"] == "foo"
+    given = collect_settings(None, {}, ("barnabas.metrics.listener=",), {"metrics_port": 2})
+    assert given["barnabas.metrics.listener"] == "127.0.0.1:2"
 
 
 def test_names_that_other_tools_put_into_the_environment_are_not_settings() -> None:
@@ -58,11 +73,13 @@ def test_an_override_must_be_key_and_value(text: str) -> None:
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"server.properties.*missing.*cannot be read: No such file"):
-        collect_settings(tmp_path / "missing", {}, (), {})
+    missing = tmp_path / "missing"
+    with pytest.raises(BarnabasError) as caught:
+        collect_settings(missing, {}, (), {})
+    assert str(caught.value) == f"the file of settings {missing} cannot be read: No such file or directory"
     binary = tmp_path / "binary"
     binary.write_bytes(b"\xff\xfe")
-    with pytest.raises(ConfigError, match="not UTF-8"):
+    with pytest.raises(BarnabasError, match="not UTF-8"):
         collect_settings(binary, {}, (), {})
 
 

@@ -14,7 +14,7 @@ from barnabas.client.metadata import Metadata
 from barnabas.client.network_client import NetworkClient, make_selector
 from barnabas.client.requests import ClientRequest, ClientResponse
 
-DEADLINE_SECONDS = 10.0
+DEADLINE_SECONDS = 30.0
 QUICK = {"reconnect.backoff.ms": 5, "reconnect.backoff.max.ms": 5, "retry.backoff.ms": 5, "retry.backoff.max.ms": 5}
 
 

@@ -57,7 +57,8 @@ def sample_records() -> list[Record]:
 
 
 def confluent_write(bootstrap: str, topic: str, codec: str) -> list[Record]:
-    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "compression.type": codec, "linger.ms": 20})
+    # The linger ends with `flush`. Without it a slow machine sends a small batch, which librdkafka leaves uncompressed.
+    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "compression.type": codec, "linger.ms": 2000})
     failed: list[object] = []
     for record in sample_records():
         producer.produce(
@@ -181,7 +182,8 @@ def kcat_write(bootstrap: str, topic: str, codec: str) -> list[Record]:
     pairs = [(b"key-%d" % n, b"value %d " % n * 20) for n in range(300)]
     lines = b"".join(key + b"\t" + value + b"\n" for key, value in pairs) + b"tombstone\t\n"
     headers = ("-H", "source=kcat", "-H", "source=again")
-    kcat(bootstrap, "-P", "-t", topic, "-p", "0", "-K", "\t", "-Z", "-z", codec, *headers, stdin=lines)
+    options = ("-Z", "-z", codec, "-X", "linger.ms=300", *headers)
+    kcat(bootstrap, "-P", "-t", topic, "-p", "0", "-K", "\t", *options, stdin=lines)
     both = (("source", b"kcat"), ("source", b"again"))
     stamp = int(time.time() * 1000)
     return [Record(key, value or None, both, stamp) for key, value in [*pairs, (b"tombstone", None)]]

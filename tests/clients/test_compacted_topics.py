@@ -114,11 +114,23 @@ def test_the_policy_of_a_topic_changes_at_run_time(broker: BrokerProcess) -> Non
     alter(admin, "changing", cleanup_policy="compact")
     wait_until(lambda: len(read(broker, "changing")) < KEYS * ROUNDS / 3, SECONDS, "a compaction")
     alter(admin, "changing", cleanup_policy="delete")
-    before = len(read(broker, "changing"))
+    before = settled_count(broker, "changing")
     last = write(broker, "changing", "lz4", 5, first=ROUNDS)
     records = read(broker, "changing")
     assert len(records) == before + 5 * KEYS, "nothing more is compacted"
     assert {key: value for key, value in {key: value for _, key, value in records}.items() if value} == last
+
+
+def settled_count(broker: BrokerProcess, topic: str) -> int:
+    """How many records there are when the compaction that was under way has ended: three reads that find the same."""
+    counts: list[int] = []
+
+    def settled() -> bool:
+        counts.append(len(read(broker, topic)))
+        return counts[-3:] == [counts[-1]] * 3
+
+    wait_until(settled, SECONDS, "the end of the compaction")
+    return counts[-1]
 
 
 @pytest.mark.skipif(AGAINST_KAFKA, reason="a metric of ours")

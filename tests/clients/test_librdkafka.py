@@ -84,11 +84,11 @@ def test_a_consumer_that_waits_at_the_end_gets_a_record_at_once(broker: BrokerPr
     with reading(broker, TopicPartition(topic, 0, OFFSET_END), fetch_wait_max_ms=20_000) as consumer:
         # A first record shows that the consumer has found the end and waits there.
         wait_until(lambda: not send(broker, topic, [b"hello"]) and consumer.poll(0.5), SECONDS, "the first record")
-        take_rest = consumer.consume(100, timeout=0.2)
-        assert all(message.value() == b"hello" for message in take_rest)
         began = time.monotonic()
         assert send(broker, topic, [b"prompt"]) == []
         [message] = take(consumer, 1)
+        while message.value() == b"hello":  # it was sent more than once when the consumer was slow to find the end
+            [message] = take(consumer, 1)
         assert message.value() == b"prompt"
         assert time.monotonic() - began < 10, "the long poll of 20 s was not cut short by the new record"
 

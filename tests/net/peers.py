@@ -17,7 +17,7 @@ from barnabas.net.poller import Poller
 from barnabas.net.selector import Selector
 from barnabas.net.send import Send, framed
 
-DEADLINE_SECONDS = 10.0
+DEADLINE_SECONDS = 30.0
 
 
 def frame(payload: bytes) -> bytes:
@@ -93,6 +93,12 @@ class Network:
                 return
             if time.monotonic() > deadline:
                 pytest.fail(f"{what} did not come true within {DEADLINE_SECONDS} s: {self.selector.statistics()}")
+
+    def fill_the_socket(self, send: Send) -> None:
+        """Poll until a send that the peer does not read gets no further: the kernel may take more for a while, as its acknowledgements
+        come in."""
+        written: list[int] = []
+        self.poll_until(lambda: written.append(send.written) or written[-4:] == [send.written] * 4, "a full socket")
 
     def receive(self) -> Receive:
         """The one receive of the next poll that has any."""

@@ -305,6 +305,23 @@ def test_a_bad_size_closes_that_connection_with_a_clear_line(
     assert any_network.payload() == b"good"
 
 
+def test_many_bad_sizes_make_one_line_a_second(network: Network, caplog: pytest.LogCaptureFixture) -> None:
+    """RP-22: every connection is closed and reported all the same."""
+
+    def break_some(count: int) -> None:
+        for _ in range(count):
+            bad, peer = network.open()
+            peer.sendall(struct.pack(">i", -1))
+            assert network.disconnection() == (bad, DisconnectReason.INVALID_RECEIVE)
+
+    with caplog.at_level(logging.WARNING):
+        break_some(20)
+        network.clock.advance(1)
+        break_some(1)
+    lines = [record.getMessage() for record in caplog.records]
+    assert [line.partition(" (")[2] for line in lines] == ["", "19 more like it were left out before)"]
+
+
 def test_an_exception_in_one_channel_does_not_disturb_another(
     any_network: Network, caplog: pytest.LogCaptureFixture
 ) -> None:

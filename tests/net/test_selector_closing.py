@@ -256,7 +256,7 @@ def test_a_channel_that_does_not_read_its_response_is_idle(make_any: MakeNetwork
     network.selector.begin_request(channel)
     send = Send([bytes(20_000_000)])
     assert not network.selector.send(channel, send)
-    network.selector.poll(0)
+    network.fill_the_socket(send)
     network.clock.advance(10.1)
     network.selector.poll(0)
     assert channel.closing or channel.closed
@@ -405,7 +405,7 @@ def test_a_response_that_is_not_read_closes_the_connection(make_any: MakeNetwork
     before = send.written
     read_exactly(peer, before)
     network.poll_until(lambda: send.written > before)
-    network.selector.poll(0)
+    network.fill_the_socket(send)
     network.clock.advance(59)
     network.selector.poll(0)
     assert not network.selector.disconnected

@@ -15,6 +15,13 @@ from bench.peers.tools import run_tool
 from tests.live_broker import fresh_topic, live_broker
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A test here starts up to nine JVMs, one after the other: on a busy machine the limit of ordinary tests is too short for them."""
+    for item in items:
+        if "tests/peers" in item.nodeid and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(300))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _kafka_jars() -> None:
     try:
