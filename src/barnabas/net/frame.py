@@ -261,6 +261,8 @@ class PooledReader:
         buffer = self._pool.try_allocate(channel.body_size)
         if buffer is None:
             return False
+        if buffer.size <= channel.largest_body and not buffer.reused:
+            buffer.data = bytearray(buffer.size)  # as in `_begin_body`
         channel.buffer = buffer
         channel.body = buffer.data
         channel.body_received = 0
@@ -272,7 +274,7 @@ class PooledReader:
             raise BarnabasError(f"{channel!r} reads a body without memory")
         received = channel.body_received
         remaining = buffer.size - received
-        if buffer.reused:
+        if len(buffer.data) >= buffer.size:  # allocated whole
             count = self._receive(channel, memoryview(buffer.data)[received : buffer.size])
         else:
             part = self._view[: min(remaining, SCRATCH_BYTES)]
@@ -285,6 +287,8 @@ class PooledReader:
 
     def _complete(self, channel: Channel, buffer: PooledBuffer) -> Receive:
         channel.body = channel.buffer = None
+        if buffer.size > channel.largest_body:
+            channel.largest_body = buffer.size
         return Receive(channel, memoryview(buffer.data)[: buffer.size], buffer)
 
     def _receive(self, channel: Channel, into: memoryview) -> int:
