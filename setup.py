@@ -11,6 +11,7 @@ import sysconfig
 from setuptools import Extension, setup
 
 WANTED = os.environ.get("BARNABAS_BUILD", "all")
+NO_DEBUG_INFO = ["-g0"]  # it would take half of the time that compiling takes
 
 
 def source_of(module: str) -> str:
@@ -22,11 +23,11 @@ def compiled_modules() -> list[Extension]:
     if {"egg_info", "dist_info"} & set(sys.argv):
         return []  # only the metadata is asked for
     modules = runpy.run_path(os.path.join("src", "barnabas", "native.py"))
-    extensions = []
-    if WANTED in ("all", "kernel"):
-        extensions += by_cython(modules["KERNEL"], "the record kernel") + by_cython(modules["CODEC"], "the codec")
+    extensions = []  # the longest first: they are compiled side by side
     if WANTED == "all" and not sysconfig.get_config_var("Py_GIL_DISABLED"):
         extensions += request_path(modules["MODULES"])
+    if WANTED in ("all", "kernel"):
+        extensions += by_cython(modules["KERNEL"], "the record kernel") + by_cython(modules["CODEC"], "the codec")
     for extension in extensions:
         extension.optional = True
     return extensions
@@ -44,7 +45,9 @@ def by_cython(modules: tuple[str, ...], what: str) -> list[Extension]:
         source = source_of(module)
         folder = os.path.dirname(source)
         includes = sorted(glob.glob(os.path.join(folder, "*.pxd")) + glob.glob(os.path.join(folder, "*.h")))
-        extensions.append(Extension(module, [source], include_dirs=[folder], depends=includes))
+        extensions.append(
+            Extension(module, [source], include_dirs=[folder], depends=includes, extra_compile_args=NO_DEBUG_INFO)
+        )
     directives = {"boundscheck": False, "wraparound": False, "cdivision": True, "initializedcheck": False}
     try:
         return cythonize(extensions, build_dir="build", compiler_directives=directives, language_level=3)
@@ -61,10 +64,11 @@ def request_path(modules: tuple[str, ...]) -> list[Extension]:
         return []
     sources = list(map(source_of, modules))
     try:
-        return mypycify(["--strict", "--ignore-missing-imports", *sources], opt_level="2", group_name="barnabas")
+        flags = ["--strict", "--ignore-missing-imports"]
+        return mypycify([*flags, *sources], opt_level="2", debug_level="0", group_name="barnabas")
     except SystemExit as failure:
         print(f"barnabas: mypyc refused the sources ({failure}), the request path stays plain Python", file=sys.stderr)
         return []
 
 
-setup(ext_modules=compiled_modules())
+setup(ext_modules=compiled_modules(), options={"build_ext": {"parallel": os.cpu_count()}})
