@@ -19,7 +19,7 @@ if is_native is_native; then
   export BARNABAS_BUILD=kernel
   echo "compiling the record kernel and the codec (some seconds)"
 else
-  echo "compiling the request path, the record kernel and the codec (one to three minutes)"
+  echo "compiling the request path, the record kernel and the codec (about three minutes)"
 fi
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT

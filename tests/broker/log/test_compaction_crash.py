@@ -312,16 +312,19 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
 
 
-def test_a_stray_swap_replaces_no_segment(dirty: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("content", [b"hi", b""])
+def test_a_stray_swap_replaces_no_segment(
+    dirty: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, content: bytes
+) -> None:
     store = opened(dirty, tmp_path / "log", FileSystem())
     wanted = batches(store.log)
     stray = Path(store.log.segments[1].path + ".swap")
     store.close()
-    stray.write_bytes(b"hi")
+    stray.write_bytes(content)
     store.open()
     assert batches(store.log) == wanted
     assert not stray.exists()
-    assert stray.with_name(stray.name + ".damaged").read_bytes() == b"hi"
+    assert stray.with_name(stray.name + ".damaged").read_bytes() == content
     (line,) = warnings(caplog)
     assert stray.name + ".damaged" in line
     store.close()

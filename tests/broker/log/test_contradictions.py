@@ -105,6 +105,96 @@ class TestAboveTheRecoveryPoint:
         assert copy.with_name(copy.name + ".damaged").exists()
         store.close()
 
+    def test_a_wrong_offset_hides_no_good_batch(self, tmp_path: Path) -> None:
+        """No checksum covers it; the batches behind it contradict it. The log ends before it, and they are kept."""
+        store = Store(tmp_path)
+        for number in range(20):
+            store.log.append(batch(1, 60, number))
+        truth = written(store.log)
+        store.abandon()
+        change(truth[10], 6, b"\x04")
+        store.open()
+        assert store.log.log_end_offset == 10
+        (side,) = store.directory.glob("*.damaged")
+        assert side.read_bytes()[len(truth[10].data) :] == b"".join(each.data for each in truth[11:])
+        check_reads(store.log, truth[:10], set())
+        assert store.log.append(batch(1)).base_offset == 10
+        store.close()
+
+
+class TestAtTheRecoveryPoint:
+    def test_good_batches_behind_damage_on_both_sides_are_kept(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """One bad sector over the last batch below the point and the first above it."""
+        store = Store(tmp_path)
+        for number in range(20):
+            store.log.append(batch(1, 60, number))
+            if number == 9:
+                note_recovery_point(store)
+        store.log.flush()
+        truth = written(store.log)
+        store.abandon()
+        for bad in truth[9:11]:
+            change(bad, 0, bytes(len(bad.data)))
+        store.open()
+        assert store.log.log_end_offset == 10
+        (side,) = store.directory.glob("*.damaged")
+        assert side.read_bytes() == b"".join(each.data for each in truth[11:])
+        assert f"the good batches in it are kept in {side.name}" in caplog.text
+        check_reads(store.log, truth[:10], {9})
+        store.close()
+
+    def test_a_wrong_offset_at_the_end_of_a_segment_costs_that_batch_only(self, tmp_path: Path) -> None:
+        """The next segment, which is good, contradicts it."""
+        store, truth = filled(tmp_path, 4)
+        note_recovery_point(store)
+        for number in range(4, 12):
+            store.log.append(batch(1, 60, number))
+        truth = written(store.log)
+        assert truth[3].path != truth[4].path
+        store.abandon()
+        change(truth[3], 6, b"\x04")
+        store.open()
+        assert store.log.log_end_offset == 12
+        check_reads(store.log, truth, {3})
+        assert not list(store.directory.glob("*.damaged"))
+        check_reads(store.reopen(), truth, {3})
+        store.close()
+
+    @pytest.mark.parametrize("bad", [5, 8])
+    def test_a_wrong_offset_says_nothing_of_its_producer(self, tmp_path: Path, bad: int) -> None:
+        store = Store(tmp_path)
+        for sequence in range(10):
+            store.log.append(sequenced(7, 0, sequence))
+        note_recovery_point(store)
+        truth = written(store.log)
+        store.abandon()
+        change(truth[bad], 6, b"\x04")
+        store.open()
+        assert store.log.append(sequenced(7, 0, 9)).base_offset == 9, "it was sent again"
+        assert store.log.append(sequenced(7, 0, 10)).base_offset == 10
+        store.close()
+
+
+def note_recovery_point(store: Store) -> None:
+    store.log.flush()
+    for directory in store.manager.directories:
+        directory.write_checkpoints()
+
+
+@pytest.mark.parametrize("number", [2**62, 2**63 - 1, 10**20 - 1])
+def test_a_file_with_an_impossible_offset_is_none_of_the_logs(tmp_path: Path, number: int) -> None:
+    store, truth = filled(tmp_path, 2)
+    store.abandon()
+    stray = store.directory / f"{number:020}.log"
+    for path in (stray, stray.with_name(stray.name + ".swap")):
+        path.write_bytes(truth[0].data)
+    store.open()
+    assert store.log.log_end_offset == 2
+    check_reads(store.reopen(), truth, set())
+    store.close()
+
 
 def two_producers(path: Path) -> tuple[Store, Path]:
     """Producer 7 wrote the first segments, producer 8 the last batches; stopped in order. The snapshot of the end."""

@@ -314,6 +314,22 @@ def test_a_walk_goes_on_where_it_is_put(kernel: Kernel) -> None:
     assert [offset for offset, _ in entries][-2:] == [4, 5]
 
 
+@pytest.mark.parametrize("check_from", [BASE, NOWHERE])
+def test_what_is_forgotten_says_nothing_of_its_producer(kernel: Kernel, check_from: int) -> None:
+    """The transaction that it began is begun by the next one of its producer."""
+    steps = [Step(1, 40, number, 7, 0, True, False, 0, 0) for number in range(20)]
+    content, headers = segment(steps)
+    scan = kernel.scan.BatchScan(BASE, len(content), check_from, 0)
+    scan.feed(content[: headers[0].size])
+    scan.forget_last()
+    scan.stand_at(headers[0].size, BASE + 1, kernel.scan.FINE)
+    scan.feed(content[headers[0].size :])
+    offsets = [row[0] - BASE for row in scan.take_producer_rows()]
+    assert offsets[0] == 1, "pinned, as the first of the transaction"
+    assert offsets[-1] == 19
+    assert 0 not in offsets
+
+
 def test_a_batch_that_holds_the_offset_from_which_on_is_checked_is_checked(kernel: Kernel) -> None:
     content, headers = segment([Step(4, 40, number, -1, 0, False, False, 0, 0) for number in range(3)])
     damaged = bytearray(content)

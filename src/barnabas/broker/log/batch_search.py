@@ -25,6 +25,10 @@ Read = Callable[[int, int], bytes]
 MAX_RELATIVE_OFFSET = 2**31 - 1
 """How far from its base offset the offsets of a segment may be: its index has four bytes for them."""
 
+LARGEST_BASE_OFFSET = 2**62 - MAX_RELATIVE_OFFSET - 2
+"""Of a segment: all its offsets, and the one behind them, are such that a checkpoint may have (OFFSET_LIMIT of checkpoints.py). A file with
+a larger number in its name is none of a log's."""
+
 _EFFORT = 4
 _CHUNK = 1 << 20
 _MAGIC_AT = 16

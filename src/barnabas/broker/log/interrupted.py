@@ -23,6 +23,7 @@ import logging
 import os
 from collections.abc import Iterator
 
+from barnabas.broker.log.batch_search import LARGEST_BASE_OFFSET
 from barnabas.broker.log.checkpoints import keep_damaged
 from barnabas.broker.log.files import FileSystem
 from barnabas.broker.log.index import IndexDamaged
@@ -85,8 +86,7 @@ class _Cleanup:
     def _complete(self, stem: str) -> None:
         """The log has its .swap name: the new segment counts, the old ones go."""
         log.info("%s: completing the compaction that made %s", self._directory, stem)
-        begun = not ({stem + INDEX_SUFFIX + SWAP_SUFFIX, stem + INDEX_SUFFIX + CLEANED_SUFFIX} & self._names)
-        if not begun:  # step 4 has not begun, so indexes with plain names are those of the old segment
+        if self._has_new_index(stem):  # step 4 has not begun, so indexes with plain names are those of the old segment
             for ending in _SIDE_FILES:
                 self._remove(stem + ending)
         self._remove_replaced(int(stem), self._end_of(stem))
@@ -97,9 +97,15 @@ class _Cleanup:
                     self._rename(stem + ending + suffix, stem + ending)
         self._rename(stem + LOG_SUFFIX + SWAP_SUFFIX, stem + LOG_SUFFIX)
 
+    def _has_new_index(self, stem: str) -> bool:
+        return bool({stem + INDEX_SUFFIX + SWAP_SUFFIX, stem + INDEX_SUFFIX + CLEANED_SUFFIX} & self._names)
+
     def _is_whole(self, stem: str) -> bool:
-        """Whether every byte of the new segment belongs to a good batch; it may be empty, when nothing was left of the old ones."""
+        """Whether every byte of the new segment belongs to a good batch; it may be empty, when nothing was left of the old ones: then only
+        its index, which has its plain name last, shows that a compaction made it."""
         with self._new_segment(stem) as segment:
+            if not segment.size and not self._has_new_index(stem):
+                return False
             *_, scan = walk(segment, 0, _ANY_INTERVAL, keep_below=_PASS_NO_DAMAGE)
             return scan.valid_size == segment.size
 
@@ -153,7 +159,8 @@ class _Cleanup:
     def _stems(self, ending: str) -> list[str]:
         """The numbers of files with this ending."""
         stems = (name.removesuffix(ending) for name in self._names if name.endswith(ending))
-        return sorted(stem for stem in stems if len(stem) == _NAME_DIGITS and stem.isdecimal())
+        numbers = (stem for stem in stems if len(stem) == _NAME_DIGITS and stem.isdecimal())
+        return sorted(stem for stem in numbers if int(stem) <= LARGEST_BASE_OFFSET)
 
     def _path(self, name: str) -> str:
         return os.path.join(self._directory, name)

@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import logging
 import os
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 
-from barnabas.broker.log.batch_search import MAX_RELATIVE_OFFSET, BatchSearch, FoundBatch
+from barnabas.broker.log.batch_search import LARGEST_BASE_OFFSET, MAX_RELATIVE_OFFSET, BatchSearch, FoundBatch
 from barnabas.broker.log.checkpoints import keep_damaged, keep_damaged_bytes, read_epochs
 from barnabas.broker.log.config import LogConfig
 from barnabas.broker.log.epochs import LeaderEpochs
@@ -37,9 +38,9 @@ from barnabas.broker.log.segment import (
 )
 from barnabas.broker.log.transactions import index_digest, rebuild_all, replay_rows, replay_segment
 from barnabas.broker.log.txn_index import TXN_INDEX_SUFFIX
-from barnabas.broker.log.walk import end_of_damage, is_zero_from
+from barnabas.broker.log.walk import NOWHERE, end_of_damage, is_zero_from
 from barnabas.records.batch import HEADER, HEADER_SIZE, BatchHeader
-from barnabas.records.kernel.scan import EPOCH_ROW, PROBLEMS, WRONG_OFFSET, BatchScan
+from barnabas.records.kernel.scan import EPOCH_ROW, PROBLEMS, BatchScan
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +48,6 @@ OnChecked = Callable[[int], None]
 
 _TEMPORARY = (".tmp",)
 _NAME_DIGITS = 20
-_LARGEST_OFFSET = 2**63 - 1
 
 
 def _ignore(_checked_bytes: int) -> None:
@@ -181,9 +181,9 @@ class _Loader:
         """The checkpoint knows no epoch of what is here: the first batches of the segments do."""
         log.warning("%s: no leader epoch is known of what is there; it is read from the segments", self._directory)
         for segment in segments:
-            header = _header_at(segment, 0)
-            if header is not None:
-                self._epochs.assign(header.partition_leader_epoch, header.base_offset)
+            first = _first_batch(segment)
+            if first is not None:
+                self._epochs.assign(first.header.partition_leader_epoch, first.header.base_offset)
 
     # Names.
 
@@ -289,7 +289,7 @@ class _Loader:
         for number, segment in enumerate(segments):
             following = segments[number + 1].base_offset if number + 1 < len(segments) else end
             if following > from_offset:
-                replay_segment(self._producers, segment, from_offset, self._request.now_ms)
+                replay_segment(self._producers, segment, from_offset, self._request.now_ms, following)
 
     # The two ways.
 
@@ -336,7 +336,7 @@ class _Loader:
             if segment.base_offset > end and number and self._is_torn(rest[number:]):
                 self._drop(rest[number:], "the end of the segment before it is lost")
                 break
-            end, whole = self._recover_segment(segment, point)
+            end, whole = self._recover_segment(segment, point, self._ends_by(rest[number + 1 :]))
             segments.append(segment)
             if not whole:
                 self._drop(rest[number + 1 :], "a batch before it is damaged")
@@ -347,6 +347,12 @@ class _Loader:
             self._restore_producers(segments, end)
         log.info("%s: recovered from offset %d to %d, %d bytes cut", self._directory, point, end, self._cut)
         return end
+
+    def _ends_by(self, following: Sequence[Segment]) -> int:
+        """What the offsets of a segment cannot go beyond: a good batch that follows, or where the broker stopped in order."""
+        request = self._request
+        end = request.recovery_point if request.clean and request.known else NOWHERE
+        return min(end, following[0].base_offset) if following and _first_batch(following[0]) is not None else end
 
     def _restore_producers(self, segments: list[Segment], end: int) -> None:
         """What damaged and lost batches said of their producers is not known, unless a snapshot was written behind them."""
@@ -386,22 +392,21 @@ class _Loader:
                 raise
             return f"; the good batches in it cannot be kept: {error}"
 
-    def _recover_segment(self, segment: Segment, recovery_point: int) -> tuple[int, bool]:
+    def _keep_behind(self, segment: Segment, position: int) -> str:
+        keep = partial(keep_damaged_bytes, self._files, segment, position)
+        return self._keep_if_good(segment, position, segment.base_offset, keep)
+
+    def _recover_segment(self, segment: Segment, recovery_point: int, ends_by: int) -> tuple[int, bool]:
         """Check a segment and rebuild what belongs to it. Its end offset, and whether nothing had to be cut off."""
         segment.txn_index.reset()
         checked = 0
         interval, epoch = self._request.config.index_interval_bytes, self._epochs.latest
-        for scan in segment.rebuild(recovery_point, interval, epoch, keep_below=recovery_point):
+        for scan in segment.rebuild(recovery_point, interval, epoch, recovery_point, ends_by):
             replay_rows(self._producers, scan, self._request.now_ms, segment, recovery_point)
             for epoch, offset in EPOCH_ROW.iter_unpack(scan.take_epochs()):
                 self._epochs.assign(epoch, offset)
             self._on_checked(scan.read_position - checked)
             checked = scan.read_position
-        if self._request.clean and self._request.known and scan.next_offset > recovery_point and scan.last_batch:
-            position, expected = scan.last_batch
-            if segment.place_at(position).base_offset > expected:
-                # The broker stopped at the point: what seems to be behind it, after a gap, was before it.
-                scan.stand_at(position, expected, WRONG_OFFSET)
         self._damaged = self._damaged or scan.holes > 0
         end, torn = scan.next_offset, scan.valid_size < segment.size
         if end < recovery_point and self._request.known:
@@ -424,6 +429,9 @@ class _Loader:
             log.error("%s are lost: the file ends before them", lost)
         self._cut += segment.size - size
         if size < segment.size:
+            if not is_zero_from(segment, size):
+                kept = self._keep_behind(segment, size)
+                log.warning("%s: %d bytes behind them are cut off%s", segment.path, segment.size - size, kept)
             segment.cut(size)
         self._ends_early = segment
         self._damaged = True
@@ -433,8 +441,7 @@ class _Loader:
         if is_zero_from(segment, scan.valid_size):
             log.info("%s: %d bytes that were written ahead of batches are cut off", segment.path, cut)
         else:
-            keep = partial(keep_damaged_bytes, self._files, segment, scan.valid_size)
-            why = PROBLEMS[scan.problem] + self._keep_if_good(segment, scan.valid_size, scan.next_offset, keep)
+            why = PROBLEMS[scan.problem] + self._keep_behind(segment, scan.valid_size)
             log.warning("%s: %d bytes after offset %d are cut off: %s", segment.path, cut, scan.next_offset, why)
         self._cut += cut
         segment.cut(scan.valid_size)
@@ -445,19 +452,25 @@ def _header_at(segment: Segment, position: int) -> BatchHeader | None:
     return BatchHeader._make(HEADER.unpack(data)) if len(data) == HEADER_SIZE else None
 
 
+def _first_batch(segment: Segment) -> FoundBatch | None:
+    """The good batch at the beginning of a segment."""
+    return BatchSearch(segment.read, segment.size).batch_at(0, segment.offsets_from(segment.base_offset))
+
+
 def _last_batch(segment: Segment) -> FoundBatch | None:
     """Found by the index and the batches after its last entry; None when something is wrong with them. No checksum is compared."""
     try:
         entry = segment.offset_index.last()
-        *_, place = segment.places(0 if entry is None else entry[1], segment.size)
-    except (IndexDamaged, CorruptLog, ValueError):
+        # Where the index is empty these are all that the segment has: none but the last is kept.
+        last = deque(segment.places(0 if entry is None else entry[1], segment.size), maxlen=1)
+    except (IndexDamaged, CorruptLog):
         return None
-    header = _header_at(segment, place.position)
-    return None if header is None else FoundBatch(place.position, header)
+    header = _header_at(segment, last[0].position) if last else None
+    return None if header is None else FoundBatch(last[0].position, header)
 
 
 def _offset_of(name: str, suffix: str) -> int | None:
     stem = name.removesuffix(suffix)
-    if stem == name or len(stem) != _NAME_DIGITS or not stem.isdecimal() or int(stem) > _LARGEST_OFFSET:
+    if stem == name or len(stem) != _NAME_DIGITS or not stem.isdecimal() or int(stem) > LARGEST_BASE_OFFSET:
         return None
     return int(stem)

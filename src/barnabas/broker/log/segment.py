@@ -299,11 +299,11 @@ class Segment:
         self.finish()
 
     def rebuild(
-        self, check_from: int, interval: int, epoch: int = -1, keep_below: int = NOWHERE
+        self, check_from: int, interval: int, epoch: int = -1, keep_below: int = NOWHERE, ends_by: int = NOWHERE
     ) -> Iterator[BatchScan]:
         """A walk that writes both indexes anew as it goes; `finish` must follow."""
         self.begin_rebuild()
-        for scan in walk(self, check_from, interval, epoch, keep_below):
+        for scan in walk(self, check_from, interval, epoch, keep_below, ends_by):
             self.offset_index.append_stored(scan.take_offset_entries())
             self.time_index.append_stored(scan.take_time_entries())
             self.max_time = scan.max_time

@@ -100,9 +100,11 @@ def _rebuild(files: FileSystem, before: Sequence[Segment], damaged: Segment) -> 
         replay_rows(producers, scan, 0, damaged)
 
 
-def replay_segment(producers: ProducerStates, segment: Segment, from_offset: int, now_ms: int) -> None:
+def replay_segment(
+    producers: ProducerStates, segment: Segment, from_offset: int, now_ms: int, ends_by: int = NOWHERE
+) -> None:
     """Do to the state of producers what the batches from an offset on did; reads headers and markers only."""
-    for scan in walk(segment, NOWHERE, _NO_INTERVAL):
+    for scan in walk(segment, NOWHERE, _NO_INTERVAL, ends_by=ends_by):
         for row in scan.take_producer_rows():
             if row[0] >= from_offset and _is_whole(segment, row):
                 replay(producers, BatchHeader._make(row[:-1]), now_ms, segment, row[-1], index=False)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from barnabas.broker.log.batch_search import BatchSearch
 from barnabas.records.batch import HEADER_SIZE
-from barnabas.records.kernel.scan import FINE, PROBLEMS, BatchScan
+from barnabas.records.kernel.scan import FINE, PROBLEMS, WRONG_OFFSET, BatchScan
 
 if TYPE_CHECKING:
     from barnabas.broker.log.segment import Segment
@@ -29,12 +29,18 @@ _ONE_PAGE = 4096
 
 
 def walk(
-    segment: Segment, check_from: int, interval: int, epoch: int = -1, keep_below: int = NOWHERE
+    segment: Segment,
+    check_from: int,
+    interval: int,
+    epoch: int = -1,
+    keep_below: int = NOWHERE,
+    ends_by: int = NOWHERE,
 ) -> Iterator[BatchScan]:
     """Go over the batches until the end; the same walk again and again, whenever its results should be taken, and at the end.
 
     Batches from the offset `check_from` on are read whole and their checksums compared; of those before only headers are read.
-    Damaged bytes are passed over when what follows them begins at or below `keep_below`; else the walk ends before them.
+    Damaged bytes are passed over when what follows them begins at or below `keep_below`; else the walk ends before them. A last batch
+    behind a gap that goes beyond `ends_by`, where the log is known to go on or to end, has a wrong offset: the walk ends before it.
     """
     scan = BatchScan(segment.base_offset, segment.size, check_from, interval, epoch)
     end = 0
@@ -48,7 +54,16 @@ def walk(
         scan.feed(chunk)
         if scan.crowded:
             yield scan
+    if scan.next_offset > ends_by and scan.last_batch is not None:
+        _end_before(segment, scan, scan.last_batch)
     yield scan
+
+
+def _end_before(segment: Segment, scan: BatchScan, last: tuple[int, int]) -> None:
+    position, expected = last
+    if segment.place_at(position).base_offset > expected:
+        scan.forget_last()
+        scan.stand_at(position, expected, WRONG_OFFSET)
 
 
 def _pass_damage(segment: Segment, scan: BatchScan, keep_below: int) -> bool:
@@ -58,7 +73,7 @@ def _pass_damage(segment: Segment, scan: BatchScan, keep_below: int) -> bool:
     search = BatchSearch(segment.read, segment.size)
     begin, first = scan.valid_size, scan.next_offset
     before = scan.last_batch
-    if before is not None and before[1] < keep_below and search.lies(before[0], segment.offsets_from(before[1])):
+    if before is not None and search.lies(before[0], segment.offsets_from(before[1])):
         begin, first = before  # a wrong length or wrong offsets led the walk astray
         scan.forget_last()
     behind = search.batch_behind(begin, segment.offsets_from(first)) if first < keep_below else None

@@ -195,9 +195,22 @@ class BatchScan:
         return self._holes
 
     def forget_last(self) -> None:
-        """The last valid batch is none after all: no entry of the offset index shall lead to it, unless it was taken already."""
+        """The last valid batch is none after all: no entry of the offset index shall lead to it, and what it says of its producer is not
+        handed over, unless that was taken already."""
+        row: cython.Py_ssize_t
         if self._offset_count and int32_at(self._offset_entries, self._offset_count * 8 - 4) == self._last:
             self._offset_count -= 1
+        for row in range(self._row_count):
+            if int64_at(self._rows, row * _ROW_SIZE + 61) == self._last:
+                put_int64(self._rows, row * _ROW_SIZE + 61, -1)
+                self._reopen(row)
+
+    @cython.cfunc
+    def _reopen(self, row: cython.Py_ssize_t) -> cython.void:
+        """A row that began a transaction is forgotten: the next one of its producer begins it."""
+        slot: cython.Py_ssize_t = self._slot_of(int64_at(self._rows, row * _ROW_SIZE + 43))
+        if slot >= 0 and self._pinned[row] and not int16_at(self._rows, row * _ROW_SIZE + 21) & 0x20:
+            self._open[slot] = 0
 
     def stand_at(self, position: int, offset: int, problem: int) -> None:
         """Put the walk to a position, where a batch of this offset or a later one may begin; with FINE it goes on from there."""
@@ -263,7 +276,9 @@ class BatchScan:
             self._table = array("q", [_FREE]) * _SLOTS
             self._batches = array("q", [0]) * _SLOTS
             self._open = array("q", [0]) * _SLOTS
-        return sorted(_PRODUCER_ROW.iter_unpack(rows))
+        return sorted(
+            row for row in _PRODUCER_ROW.iter_unpack(rows) if row[13] >= 0
+        )  # compiled, [-1] would not count from the end
 
     # The walk.
 

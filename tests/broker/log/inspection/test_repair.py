@@ -15,6 +15,7 @@ from barnabas.broker.log.checkpoints import LEADER_EPOCH_FILE, RECOVERY_POINT_FI
 from barnabas.broker.log.inspection.repair import DirectoryInUse
 from barnabas.broker.log.inspection.targets import NotALog
 from barnabas.broker.log.results import AppendOrigin
+from tests.broker.log.damage import change, written
 from tests.broker.log.inspection.logs import (
     SMALL,
     Spot,
@@ -30,7 +31,7 @@ from tests.broker.log.inspection.logs import (
     verify,
 )
 from tests.broker.log.stores import Store
-from tests.records.batches import Batch, end_marker, sequenced, transactional
+from tests.records.batches import Batch, batch, end_marker, sequenced, transactional
 
 
 @pytest.fixture
@@ -193,6 +194,28 @@ def test_damaged_batches_are_taken_out_and_kept_and_the_others_keep_their_offset
     gone = {spot.base_offset for spot in bad}
     assert offsets_read_by_the_broker(log) == [offset for offset in offsets if offset not in gone]
     assert verify(log).clean
+
+
+@pytest.mark.parametrize("number", [6, 7])
+def test_what_a_repair_keeps_above_the_recovery_point_the_next_start_keeps_too(tmp_path: Path, number: int) -> None:
+    """Also where the batch that is gone was the last of its segment: the gap is not taken for what a power cut left."""
+    store = Store(tmp_path, segment_bytes=600)
+    for each in range(12):
+        store.log.append(batch(1, 60, each))
+        if not each:
+            store.log.flush()
+            for directory in store.manager.directories:
+                directory.write_checkpoints()
+    store.log.flush()
+    truth = written(store.log)
+    assert truth[7].path != truth[8].path
+    store.abandon()
+    change(truth[number], 70, bytes([truth[number].data[70] ^ 1]))
+    assert repair(tmp_path, drop_damaged=True).clean
+    store.open()
+    assert store.log.log_end_offset == 12
+    assert all_offsets(tmp_path) == [each for each in range(12) if each != number]
+    store.close()
 
 
 def test_a_torn_tail_is_cut_and_kept(log: Path) -> None:

@@ -9,7 +9,7 @@ Thread: the caller's. Lock: the lock file of the log directory, so that no broke
     offsets that are gone          the log goes on behind what was on disk: no offset is used twice
     offsets that are missing       left and reported, or with `drop_damaged` noted as lost
     a base offset or leader epoch  set back where the neighbours or the checkpoint leave only one value: the checksum does not cover them
-    an impossible recovery point   set to the log's end
+    an impossible recovery point   set to the log's end; so is one below a gap that the repair leaves, which would seem to be torn
     what is no file                moved away, to a name with `.damaged`; the log of a segment is left, and its partition with it
     damage in the middle           left and reported, or with `drop_damaged` taken out; the batches behind it keep their offsets
 """
@@ -153,7 +153,7 @@ class _PartitionRepair:
         self._options = options
         self._actions = actions
         self._changed_from: int | None = None
-        self._acted = self._again = False
+        self._acted = self._again = self._left_gap = False
         self.touched = False
         self._point = -1
         """Below it everything was on disk; -1 when that is not known."""
@@ -168,6 +168,9 @@ class _PartitionRepair:
                 break
             self._again = True
             self._run_once(lambda _: None)
+        if self._left_gap and 0 <= self._point < self.end:
+            text = f"the recovery point goes from {self._point} to {self.end}: all that is left is on disk now"
+            self._do(RECOVERY_POINT_FILE, "rewrote", text, self._bring_to_disk)
         return before
 
     def _run_once(self, progress: Progress) -> PartitionReport:
@@ -202,6 +205,15 @@ class _PartitionRepair:
             text = f"the recovery point goes from {point} to {check.report.end}: no segment reaches that far"
             self._do(RECOVERY_POINT_FILE, "rewrote", text, partial(self._set_recovery_point, check.report.end))
 
+    def _bring_to_disk(self) -> None:
+        """Above the recovery point a start would take a gap between segments for what a power cut left, and cut the log there."""
+        for name in self._files.list_directory(self.partition.directory):
+            if offset_of(name, (LOG_SUFFIX,)) is not None:
+                with self._files.open(self.partition.path(name)) as file:
+                    self._files.sync(file.fileno())
+        self._files.sync_directory(self.partition.directory)
+        self._set_recovery_point(self.end)
+
     def _set_recovery_point(self, offset: int) -> None:
         key = self.partition.key
         points = self._state.offsets[RECOVERY_POINT_FILE]
@@ -213,6 +225,7 @@ class _PartitionRepair:
         if not self._options.drop_damaged:
             self._leave(gap.file, f"{gap.text}: bring the segment back, or note them as lost with --drop-damaged")
             return
+        self._left_gap = self._left_gap or gap.following > self._point
         act = partial(surgery.note_lost, self._files, self.partition.path(gap.file), gap)
         self._do(gap.file, "noted", f"{gap.text}; an empty .damaged file says so", act)
 
@@ -292,6 +305,7 @@ class _PartitionRepair:
 
     def _take_out(self, path: str, name: str, broken: list[Damage]) -> None:
         self._changed(broken[0].offset)
+        self._left_gap = self._left_gap or broken[-1].offset >= self._point
         for damage in broken:
             self._do(
                 name,

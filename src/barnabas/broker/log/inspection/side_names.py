@@ -12,10 +12,10 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from barnabas.broker.log.batch_search import LARGEST_BASE_OFFSET
 from barnabas.broker.log.checkpoints import DAMAGED_SUFFIX
 
 _OFFSET_NAME = re.compile(r"(?P<offset>\d{20})(?P<suffix>\.[a-z]+)\Z")
-_LARGEST_OFFSET = 2**63 - 1
 _DAMAGED_NAME = re.compile(r"\d{20}\.log\.\d+\.(?P<first>\d+)-(?P<next>\d+)(\.\d+)?\.damaged\Z")
 
 
@@ -35,7 +35,7 @@ class Gap(NamedTuple):
 def offset_of(name: str, suffixes: tuple[str, ...]) -> int | None:
     """The offset in a name like 00000000000000000000.index. A number that no offset can be is none."""
     match = _OFFSET_NAME.match(name)
-    if match is None or match["suffix"] not in suffixes or int(match["offset"]) > _LARGEST_OFFSET:
+    if match is None or match["suffix"] not in suffixes or int(match["offset"]) > LARGEST_BASE_OFFSET:
         return None
     return int(match["offset"])
 
@@ -43,7 +43,7 @@ def offset_of(name: str, suffixes: tuple[str, ...]) -> int | None:
 def is_beyond_offsets(name: str) -> bool:
     """Whether a name looks like that of a segment's file, with a number that no offset can be."""
     match = _OFFSET_NAME.match(name)
-    return match is not None and int(match["offset"]) > _LARGEST_OFFSET
+    return match is not None and int(match["offset"]) > LARGEST_BASE_OFFSET
 
 
 def damaged_name(log_name: str, position: int, first: int, following: int) -> str:
