@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from barnabas.broker.log.partition_log import PartitionLog
+from barnabas.broker.log.results import AbortedTransaction, AppendOrigin, IsolationLevel
 from tests.broker.log.damage import Written, change, check_reads, written
 from tests.broker.log.stores import Store, read_all
-from tests.records.batches import batch, sequenced
+from tests.records.batches import batch, end_marker, sequenced, transactional
 
 
 def segments_of(directory: Path) -> list[Path]:
@@ -174,6 +175,27 @@ class TestAtTheRecoveryPoint:
         store.open()
         assert store.log.append(sequenced(7, 0, 9)).base_offset == 9, "it was sent again"
         assert store.log.append(sequenced(7, 0, 10)).base_offset == 10
+        store.close()
+
+    @pytest.mark.parametrize("aborted", [True, False])
+    def test_a_damaged_first_batch_of_a_transaction_uncovers_no_other(self, tmp_path: Path, aborted: bool) -> None:
+        store = Store(tmp_path)
+        store.log.append(batch())
+        for sequence in range(30):
+            store.log.append(transactional(7, sequence), origin=AppendOrigin.COORDINATOR)
+        if aborted:
+            store.log.append(end_marker(7, False), origin=AppendOrigin.COORDINATOR)
+        note_recovery_point(store)
+        first = written(store.log)[1]
+        store.abandon()
+        change(first, 65, bytes([first.data[65] ^ 1]))
+        store.open()
+        if aborted:
+            assert store.log.read(2, 1 << 20, isolation=IsolationLevel.READ_COMMITTED).aborted == (
+                AbortedTransaction(7, 2),
+            )
+        else:
+            assert store.log.last_stable_offset == 2
         store.close()
 
 

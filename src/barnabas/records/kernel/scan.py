@@ -48,6 +48,8 @@ PROBLEMS = (
 BATCHES_KEPT = 8
 """Of each producer so many of its last batches are handed over; its state knows five. A power of two is quicker to count with."""
 
+_BEGINNINGS = cython.declare(cython.Py_ssize_t, 4)
+"""So many of the first batches of a transaction are handed over: where the first one is damaged, it begins with the next."""
 _FINE = cython.declare(cython.Py_ssize_t, FINE)
 _CUT_OFF = cython.declare(cython.Py_ssize_t, CUT_OFF)
 _NOT_A_BATCH = cython.declare(cython.Py_ssize_t, NOT_A_BATCH)
@@ -127,8 +129,8 @@ class BatchScan:
     _time_count: cython.Py_ssize_t
     _row_count: cython.Py_ssize_t
     _epoch_count: cython.Py_ssize_t
-    # A table from producer to its newest rows: the producer, how many batches it had, where its last rows are, and whether a
-    # transaction is open. `_pinned` are the rows that must stay although newer ones came.
+    # A table from producer to its newest rows: the producer, how many batches it had, where its last rows are, and how many of the first
+    # batches of its open transaction were kept. `_pinned` are the rows that must stay although newer ones came.
     _table: cython.longlong[::1]
     _batches: cython.longlong[::1]
     _newest: cython.longlong[::1]
@@ -267,7 +269,7 @@ class BatchScan:
         """(the fields of a header, position) of the batches that decide the state of producers, in the order of the log.
 
         Those are the batches with a producer id, without those whose producer has at least BATCHES_KEPT later ones among the rows
-        and that do neither begin nor end a transaction: replaying what is left gives the same state.
+        and that are neither among the first of a transaction nor end one: replaying what is left gives the same state.
         """
         rows = bytes(self._row_buffer[: _ROW_SIZE * self._row_count])
         self._row_count = 0
@@ -518,8 +520,8 @@ class BatchScan:
             if slot >= 0:
                 self._open[slot] = 0
         elif slot >= 0:
-            if self._attributes & 0x10 and not self._open[slot]:
-                self._open[slot] = 1
+            if self._attributes & 0x10 and self._open[slot] < _BEGINNINGS:
+                self._open[slot] += 1
                 pinned = True
             batches: cython.longlong = self._batches[slot]
             oldest: cython.Py_ssize_t = slot * 8 + (batches & 7)
