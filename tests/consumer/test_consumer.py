@@ -290,10 +290,14 @@ class TestUsage:
             threading.Event().wait(0.2)
             os.kill(os.getpid(), signal.SIGINT)
 
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a suite in the background may be deaf to it
         thread = threading.Thread(target=interrupt)
         thread.start()
-        with pytest.raises(KeyboardInterrupt):
-            consumer.poll(timeout=30)
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                consumer.poll(timeout=30)
+        finally:
+            signal.signal(signal.SIGINT, before)
         thread.join()
         assert consumer.poll() == []
 
