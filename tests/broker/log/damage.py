@@ -49,9 +49,7 @@ def fill(store: Store, rng: random.Random, batches: int) -> list[Written]:
             store.log.append(batch(rng.randint(1, 4), rng.randint(0, 120), NOW_MS + number))
         if rng.random() < 0.3:
             store.log.flush()
-    store.log.flush()
-    for directory in store.manager.directories:
-        directory.write_checkpoints()
+    store.note_recovery_point()
     return written(store.log)
 
 

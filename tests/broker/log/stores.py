@@ -54,6 +54,12 @@ class Store:
         self.open()
         return self.log
 
+    def note_recovery_point(self) -> None:
+        """Everything so far is on disk, and a start after a crash knows it."""
+        self.log.flush()
+        for directory in self.manager.directories:
+            directory.write_checkpoints()
+
     def abandon(self) -> None:
         for directory in self.manager._dirs:
             directory.close()

@@ -132,7 +132,7 @@ class TestAtTheRecoveryPoint:
         for number in range(20):
             store.log.append(batch(1, 60, number))
             if number == 9:
-                note_recovery_point(store)
+                store.note_recovery_point()
         store.log.flush()
         truth = written(store.log)
         store.abandon()
@@ -149,7 +149,7 @@ class TestAtTheRecoveryPoint:
     def test_a_wrong_offset_at_the_end_of_a_segment_costs_that_batch_only(self, tmp_path: Path) -> None:
         """The next segment, which is good, contradicts it."""
         store, truth = filled(tmp_path, 4)
-        note_recovery_point(store)
+        store.note_recovery_point()
         for number in range(4, 12):
             store.log.append(batch(1, 60, number))
         truth = written(store.log)
@@ -168,7 +168,7 @@ class TestAtTheRecoveryPoint:
         store = Store(tmp_path)
         for sequence in range(10):
             store.log.append(sequenced(7, 0, sequence))
-        note_recovery_point(store)
+        store.note_recovery_point()
         truth = written(store.log)
         store.abandon()
         change(truth[bad], 6, b"\x04")
@@ -185,7 +185,7 @@ class TestAtTheRecoveryPoint:
             store.log.append(transactional(7, sequence), origin=AppendOrigin.COORDINATOR)
         if aborted:
             store.log.append(end_marker(7, False), origin=AppendOrigin.COORDINATOR)
-        note_recovery_point(store)
+        store.note_recovery_point()
         first = written(store.log)[1]
         store.abandon()
         change(first, 65, bytes([first.data[65] ^ 1]))
@@ -197,12 +197,6 @@ class TestAtTheRecoveryPoint:
         else:
             assert store.log.last_stable_offset == 2
         store.close()
-
-
-def note_recovery_point(store: Store) -> None:
-    store.log.flush()
-    for directory in store.manager.directories:
-        directory.write_checkpoints()
 
 
 @pytest.mark.parametrize("number", [2**62, 2**63 - 1, 10**20 - 1])

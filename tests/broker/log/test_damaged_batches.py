@@ -160,9 +160,7 @@ def test_a_flipped_producer_id_does_not_make_another_producer_repeat_itself(tmp_
     store = Store(tmp_path)
     store.log.append(sequenced(0, 0, 0, 5))
     store.log.append(sequenced(3, 0, 0, 2))
-    store.log.flush()
-    for directory in store.manager.directories:
-        directory.write_checkpoints()
+    store.note_recovery_point()
     first, _ = written(store.log)
     store.abandon()
     change(first, 43, (1).to_bytes(8))

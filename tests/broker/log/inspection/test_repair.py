@@ -203,9 +203,7 @@ def test_what_a_repair_keeps_above_the_recovery_point_the_next_start_keeps_too(t
     for each in range(12):
         store.log.append(batch(1, 60, each))
         if not each:
-            store.log.flush()
-            for directory in store.manager.directories:
-                directory.write_checkpoints()
+            store.note_recovery_point()
     store.log.flush()
     truth = written(store.log)
     assert truth[7].path != truth[8].path
