@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from barnabas.broker.log.files import FileSystem
 from barnabas.broker.log.partition_log import PartitionLog
-from barnabas.broker.log.results import AbortedTransaction, AppendOrigin, IsolationLevel
+from barnabas.broker.log.results import AbortedTransaction, AppendOrigin, IsolationLevel, LogDirNotWritable
 from tests.broker.log.damage import Written, change, check_reads, written
 from tests.broker.log.stores import Store, read_all
+from tests.faults.faulty_disk import FaultyDisk, Rule
 from tests.records.batches import batch, end_marker, sequenced, transactional
 
 
@@ -70,6 +72,23 @@ class TestAboveTheRecoveryPoint:
         assert store.log.append(batch(1)).base_offset == bad.first
         assert len(read_all(store.reopen())) == truth.index(bad) + 1
         assert sorted(store.directory.glob("*.damaged")) == sides
+        store.close()
+
+    def test_without_room_for_a_side_file_nothing_is_cut_off(self, tmp_path: Path) -> None:
+        store, truth = filled(tmp_path)
+        store.abandon()
+        bad = next(each for each in truth if each.position and each.path == truth[5].path)
+        change(bad, 70, bytes([bad.data[70] ^ 1]))
+        before = {file: file.read_bytes() for file in segments_of(store.directory)}
+        store.files = FaultyDisk(Rule(("pwritev",), "*.damaged.tmp", error="ENOSPC"))
+        with pytest.raises(LogDirNotWritable, match=rf"must leave {bad.path} cannot be kept .* No space left"):
+            store.open()
+        assert {file: file.read_bytes() for file in segments_of(store.directory)} == before
+        assert not list(store.directory.glob("*.damaged*")), "half a copy takes no room"
+        store.files = FileSystem()
+        store.open()
+        assert store.log.log_end_offset == bad.first
+        assert list(store.directory.glob("*.damaged"))
         store.close()
 
     def test_a_torn_last_batch_leaves_no_side_file(self, tmp_path: Path) -> None:

@@ -57,6 +57,22 @@ def test_a_clean_stop_needs_no_recovery(tmp_path: Path) -> None:
         assert store.log.append(batch(1)).base_offset == 200
 
 
+def test_a_damaged_snapshot_is_written_anew_by_the_next_clean_stop(tmp_path: Path) -> None:
+    """Else every start would read the log for the state of its producers."""
+    with Store(tmp_path) as store:
+        for number in range(5):
+            store.log.append(sequenced(7, 0, number, 1))
+        store.close()
+        (snapshot,) = store.directory.glob("*.snapshot")
+        content = snapshot.read_bytes()
+        snapshot.write_bytes(content[:-1])
+        store.open()
+        store.close()
+        assert snapshot.exists()
+        assert len(snapshot.read_bytes()) == len(content)
+        store.open()
+
+
 def test_every_cut_of_the_last_batch_recovers_to_the_batch_before(tmp_path: Path) -> None:
     """faults.md row 4: every byte."""
     with Store(tmp_path / "data") as store:

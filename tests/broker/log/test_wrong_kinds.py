@@ -386,7 +386,16 @@ def test_the_directory_of_another_cluster_is_refused(tmp_path: Path) -> None:
     second.shutdown()
 
 
-@pytest.mark.parametrize("garbage", [b"\xff\xfe\x00 not text", b"", b"hello\n", b"version=1\nnode.id=seven\n"])
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"\xff\xfe\x00 not text",
+        b"",
+        b"hello\n",
+        b"version=1\nnode.id=seven\n",
+        b"version=1\nnode.id=%s\n" % (b"9" * 5000),
+    ],
+)
 def test_damaged_meta_properties_are_written_anew_and_kept(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, garbage: bytes
 ) -> None:

@@ -5,8 +5,8 @@ meets bytes that are none goes on there: readers, the rebuilding of an index, re
 Thread: one per search. Lock: none; it only reads.
 
 A batch begins with its base offset, and which offsets are possible behind the damage is known: their first bytes are all the same, so
-that most of the work is one search for a pattern. The work is bounded by `_EFFORT` times the size of the file, whatever the bytes
-pretend to be.
+that most of the work is one search for a pattern. All searches of one `BatchSearch` together are bounded by `_EFFORT` times the size of the
+file, however many holes it has and whatever the bytes pretend to be.
 """
 
 from __future__ import annotations
@@ -31,6 +31,10 @@ a larger number in its name is none of a log's."""
 
 _EFFORT = 4
 _CHUNK = 1 << 20
+_FIRST_LOOK = 4 * 1024
+"""Most holes are one batch long."""
+_FURTHER_LOOK = 64 * 1024
+"""The pattern is looked for with the GIL held, which takes about 2 ms for so many bytes."""
 _MAGIC_AT = 16
 
 
@@ -58,18 +62,30 @@ class BatchSearch:
 
     def batch_at(self, position: int, offsets: Offsets) -> FoundBatch | None:
         """The good batch that begins at a position; None when there is none."""
+        header = self._header_at(position, offsets)
+        return None if header is None else self._checked(position, header)
+
+    def _header_at(self, position: int, offsets: Offsets) -> BatchHeader | None:
+        """What says that a whole batch with possible offsets begins at a position."""
         data = self._read(position, HEADER_SIZE)
         if position + HEADER_SIZE > self.end or len(data) < HEADER_SIZE:
             return None
         header = BatchHeader._make(HEADER.unpack(data))
-        if header_problem(header) or header.size > min(self.end - position, self._effort):
+        if header_problem(header) or header.size > self.end - position:
             return None
-        if header.base_offset < offsets.first or header.last_offset > offsets.last:
+        return header if header.base_offset >= offsets.first and header.last_offset <= offsets.last else None
+
+    def _checked(self, position: int, header: BatchHeader) -> FoundBatch | None:
+        whole = self._checksum(position + PREFIX_SIZE, position + header.size) == header.crc
+        return FoundBatch(position, header) if whole else None
+
+    def _candidate(self, position: int, offsets: Offsets) -> FoundBatch | None:
+        """As `batch_at`, for a place where there need not be one: the effort is counted, and none is made that is too great."""
+        header = self._header_at(position, offsets)
+        if header is None or header.size > self._effort:
             return None
         self._effort -= header.size
-        if self._checksum(position + PREFIX_SIZE, position + header.size) != header.crc:
-            return None
-        return FoundBatch(position, header)
+        return self._checked(position, header)
 
     def lies(self, position: int, offsets: Offsets) -> bool:
         """Whether what looks like a batch at a position is none. The checksum does not cover the base offset: one before which there is
@@ -86,17 +102,17 @@ class BatchSearch:
         data = self._read(position, HEADER_SIZE)
         if len(data) == HEADER_SIZE:
             header = BatchHeader._make(HEADER.unpack(data))
-            claimed = None if header_problem(header) else self.batch_at(position + header.size, offsets)
+            claimed = None if header_problem(header) else self._candidate(position + header.size, offsets)
             if claimed is not None and claimed.header.base_offset == header.next_offset:
                 return claimed
         return self._search(position + 1, offsets)
 
     def _search(self, position: int, offsets: Offsets) -> FoundBatch | None:
-        pattern = _pattern(offsets)
+        pattern, wanted = _pattern(offsets), _FIRST_LOOK
         while self.end - position >= HEADER_SIZE and self._effort > 0:
-            chunk = self._read(position, _CHUNK)
+            chunk, wanted = self._read(position, wanted), _FURTHER_LOOK
             for match in pattern.finditer(chunk):
-                found = self.batch_at(position + match.start(), offsets)
+                found = self._candidate(position + match.start(), offsets)
                 if found is not None:
                     return found
             step = len(chunk) - _MAGIC_AT

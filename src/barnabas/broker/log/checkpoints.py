@@ -58,7 +58,7 @@ OffsetMap = dict[tuple[str, int], int]
 OFFSET_LIMIT = 2**62
 """No log reaches it. A checkpoint that says so is damaged, and calculating with its numbers would not fit the file formats."""
 NUMBER_LIMIT = 2**31
-"""Of partitions and of leader epochs."""
+"""Of partitions, of leader epochs and of nodes."""
 _MOST_DIGITS = 20
 
 
@@ -179,10 +179,14 @@ def read_properties(files: FileSystem, path: str) -> dict[str, str]:
         raise PropertiesDamaged("it is not text") from error
     pairs = (line.partition("=") for line in lines if line.strip() and not line.startswith("#"))
     found = {name.strip(): value.strip() for name, _, value in pairs}
-    if not found.get("version", "").isdecimal():
-        raise PropertiesDamaged("it has no version")
-    if not (found.get("node.id") or found.get("broker.id", "")).isdecimal():
-        raise PropertiesDamaged("it has no node.id")
+    for name, value in {
+        "version": found.get("version", ""),
+        "node.id": found.get("node.id") or found.get("broker.id", ""),
+    }.items():
+        try:
+            number_of(value, NUMBER_LIMIT)
+        except ImpossibleNumber as error:
+            raise PropertiesDamaged(f"it has no {name}: {error}" if value else f"it has no {name}") from error
     return found
 
 
@@ -207,13 +211,17 @@ def keep_damaged_bytes(files: FileSystem, source: Readable, position: int) -> st
     """Copy what a file has from a position on to where it is kept and never looked at; the new path."""
     target = _free_damaged_path(files, f"{source.path}.{position}")
     temporary = target + ".tmp"
-    with files.open(temporary, create=True) as file:
-        copied = 0
-        while chunk := source.read(position + copied, _COPIED_AT_ONCE):
-            files.write_fully(file.fileno(), chunk, copied)
-            copied += len(chunk)
-        files.truncate(file.fileno(), copied)
-        files.sync(file.fileno())
+    try:
+        with files.open(temporary, create=True) as file:
+            copied = 0
+            while chunk := source.read(position + copied, _COPIED_AT_ONCE):
+                files.write_fully(file.fileno(), chunk, copied)
+                copied += len(chunk)
+            files.truncate(file.fileno(), copied)
+            files.sync(file.fileno())
+    except OSError:
+        files.remove(temporary)  # where there is no room, half a copy must not take the rest
+        raise
     files.rename(temporary, target)
     files.sync_directory(os.path.dirname(target))
     return target

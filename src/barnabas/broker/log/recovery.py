@@ -24,7 +24,8 @@ from barnabas.broker.log.batch_search import LARGEST_BASE_OFFSET, MAX_RELATIVE_O
 from barnabas.broker.log.checkpoints import keep_damaged, keep_damaged_bytes, read_epochs
 from barnabas.broker.log.config import LogConfig
 from barnabas.broker.log.epochs import LeaderEpochs
-from barnabas.broker.log.files import FileSystem, may_pass
+from barnabas.broker.log.file_kinds import NotAFile
+from barnabas.broker.log.files import FileSystem
 from barnabas.broker.log.index import IndexDamaged
 from barnabas.broker.log.interrupted import finish_interrupted
 from barnabas.broker.log.producer_state import SNAPSHOT_SUFFIX, CorruptSnapshot, ProducerStates
@@ -250,6 +251,7 @@ class _Loader:
             except (CorruptSnapshot, OSError) as error:
                 log.warning("%s: %s; the state of producers is rebuilt from the log", path, error)
                 self._files.remove(path)
+                self._names.remove(os.path.basename(path))
         self._producers.clear()
         return None
 
@@ -381,16 +383,18 @@ class _Loader:
             segment.remove_files()
 
     def _keep_if_good(self, segment: Segment, position: int, offset: int, keep: Callable[[], str]) -> str:
-        """Good batches go because others before them are bad, or missing: they are kept in a side file. What to say of it in the log."""
+        """Good batches go because others before them are bad, or missing: they are kept in a side file. What to say of it in the log.
+        OSError, before anything is cut off, when they cannot be kept: a start that cannot go on loses less than one that does."""
         search, offsets = BatchSearch(segment.read, segment.size), segment.offsets_from(offset)
         if search.batch_at(position, offsets) is None and search.batch_behind(position, offsets) is None:
             return ""
         try:
             return f"; the good batches in it are kept in {os.path.basename(keep())}"
         except OSError as error:
-            if not may_pass(error):
+            if isinstance(error, NotAFile):
                 raise
-            return f"; the good batches in it cannot be kept: {error}"
+            text = f"the good batches that must leave {segment.path} cannot be kept in a side file: {error.strerror}"
+            raise OSError(error.errno, text) from error
 
     def _keep_behind(self, segment: Segment, position: int) -> str:
         keep = partial(keep_damaged_bytes, self._files, segment, position)

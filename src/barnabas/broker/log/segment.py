@@ -428,6 +428,7 @@ class Segment:
         file, pread = self.file(), self._files.pread
         chunk, begin, wanted = b"", position, _FIRST_CHUNK
         before: tuple[int, int] | None = None
+        search: BatchSearch | None = None
         expected, most = self.base_offset, self.base_offset + MAX_RELATIVE_OFFSET
         while end - position >= HEADER_SIZE:
             at = position - begin
@@ -436,7 +437,8 @@ class Segment:
                 wanted = _SCAN_CHUNK
             place = _place_or_none(chunk, at, position)
             if place is None or place.size > end - position or place.base_offset < expected or place.last_offset > most:
-                behind = self._behind(before, position, expected, end)
+                search = search or BatchSearch(self.read, end)
+                behind = self._behind(search, before, position, expected)
                 if behind is None:
                     return
                 position, expected, before = behind.position, behind.header.base_offset, None
@@ -449,10 +451,11 @@ class Segment:
             expected = place.last_offset + 1
             position += place.size
 
-    def _behind(self, before: tuple[int, int] | None, position: int, expected: int, end: int) -> FoundBatch | None:
+    def _behind(
+        self, search: BatchSearch, before: tuple[int, int] | None, position: int, expected: int
+    ) -> FoundBatch | None:
         """The next good batch behind bytes at a position that are none. `before` is where the batch is that led there, and which offset
         was expected of it."""
-        search = BatchSearch(self.read, end)
         if before is not None and search.lies(before[0], self.offsets_from(before[1])):
             position, expected = before
         return search.batch_behind(position, self.offsets_from(expected))

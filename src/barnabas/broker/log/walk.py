@@ -43,8 +43,9 @@ def walk(
     behind a gap that goes beyond `ends_by`, where the log is known to go on or to end, has a wrong offset: the walk ends before it.
     """
     scan = BatchScan(segment.base_offset, segment.size, check_from, interval, epoch)
+    search = BatchSearch(segment.read, segment.size)
     end = 0
-    while scan.wants_more or _pass_damage(segment, scan, keep_below):
+    while scan.wants_more or _pass_damage(segment, scan, search, keep_below):
         position = scan.read_position
         if scan.next_offset >= check_from:
             chunk = segment.read(position, _WALK_CHUNK)
@@ -66,11 +67,10 @@ def _end_before(segment: Segment, scan: BatchScan, last: tuple[int, int]) -> Non
         scan.stand_at(position, expected, WRONG_OFFSET)
 
 
-def _pass_damage(segment: Segment, scan: BatchScan, keep_below: int) -> bool:
+def _pass_damage(segment: Segment, scan: BatchScan, search: BatchSearch, keep_below: int) -> bool:
     """A walk met bytes that are no batch: go on behind them if that is allowed, else stand where they begin."""
     if scan.problem == FINE:
         return False
-    search = BatchSearch(segment.read, segment.size)
     begin, first = scan.valid_size, scan.next_offset
     before = scan.last_batch
     if before is not None and search.lies(before[0], segment.offsets_from(before[1])):
