@@ -19,7 +19,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from bench import generators
+from bench import generators, memory
 from bench.brokers import BrokerProcess, Kind
 from bench.peers.tools import ProducerRun, producer_performance
 
@@ -32,6 +32,8 @@ IDLE_CONNECTIONS = 10_000
 FETCH_PLANS = ((1, 6_000_000_000), (8, 3_000_000_000))
 """Connections and the bytes that each of them reads."""
 LARGE_BATCHES = ("batch.size=262144", "linger.ms=10")
+MEMORY_OF_A_RUN = 2 * memory.GIB
+"""Beside the records: the heap of the client, of Kafka, and what buffers and indexes take."""
 THREADS = {"num.network.threads": "3", "num.io.threads": "8"}
 
 
@@ -114,6 +116,7 @@ def record_count(bootstrap: str, topic: str, partitions: int) -> int:
 
 def produce_once(session: Session, broker: BrokerProcess, topic: str, shape: ProduceShape, records: int) -> float:
     create_topic(broker.bootstrap, topic, shape.partitions)
+    memory.make_ready(MEMORY_OF_A_RUN + records * shape.record_bytes)
     rate = producer_performance(broker.bootstrap, ProducerRun(topic, records, shape.record_bytes, shape.properties))
     held = record_count(broker.bootstrap, topic, shape.partitions)
     if held != records:
