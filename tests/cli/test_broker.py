@@ -296,7 +296,7 @@ class StubbornServer:
     def __init__(self, during_wait: Callable[[], None] = lambda: None) -> None:
         self.during_wait = during_wait
 
-    def wait(self) -> int:
+    def wait(self, timeout: float | None = None) -> int | None:
         self.during_wait()
         return 3
 

@@ -231,10 +231,9 @@ class BrokerServer:
         self._exit_code = FATAL_EXIT_CODE
         self._ended.set()
 
-    def wait(self, timeout: float | None = None) -> int:
-        """Until the broker was stopped (0) or met a fatal error (non-zero)."""
-        self._ended.wait(timeout)
-        return self._exit_code
+    def wait(self, timeout: float | None = None) -> int | None:
+        """Until the broker was stopped (0) or met a fatal error (non-zero); None when it still runs after `timeout` seconds."""
+        return self._exit_code if self._ended.wait(timeout) else None
 
     # ---- what others ask -------------------------------------------------------------------------------------------
 

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from barnabas import __version__
+from barnabas.broker.garbage import SETTLE_SECONDS, GarbageKeeper
 from barnabas.broker.settings import BROKER, broker_config, log_directories
 from barnabas.config import Config, from_environment, load_properties
 from barnabas.errors import BarnabasError, ConfigError
@@ -64,16 +65,21 @@ class Signals:
 
     def wait(self, server: BrokerServer) -> int:
         """Until the broker ends by itself (its exit code) or a signal comes (0). A signal that came while the broker was still
-        starting counts too: starting is never interrupted half-way."""
+        starting counts too: starting is never interrupted half-way. This process is the broker's own, so its garbage is ours."""
+        garbage = GarbageKeeper()
         try:
             self._interrupt = True
             if self.requested:
                 return 0
-            return server.wait()
+            garbage.start()
+            while (code := server.wait(SETTLE_SECONDS)) is None:
+                garbage.settle()
+            return code
         except StopRequested:
             return 0
         finally:
             self._interrupt = False
+            garbage.stop()
 
 
 def collect_settings(
