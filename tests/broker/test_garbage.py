@@ -60,7 +60,7 @@ def test_garbage_among_the_new_objects_is_collected() -> None:
 def test_garbage_that_was_frozen_goes_when_the_frozen_have_doubled() -> None:
     in_a_process("""
         class Node: pass
-        garbage._LEAST_FROZEN = 50_000
+        garbage._LEAST_FROZEN = 10
         keeper.start()
         node = Node()
         node.self, watched = node, weakref.ref(node)

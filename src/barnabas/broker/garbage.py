@@ -19,9 +19,10 @@ __all__ = ["GarbageKeeper"]
 SETTLE_SECONDS = 1.0
 """How often to look whether there is enough that is new."""
 _SETTLE_AFTER = 8
-"""So many looks at what is new (of some 7000 objects each) have left something since the last time."""
-_LEAST_FROZEN = 500_000
-"""Up to so many objects a look at all of them is short."""
+"""In looks at what is new, of which each has left some 7000 objects. To count what is frozen a list of all of it would have to be walked,
+which takes a tenth of a second with millions; so these looks are counted."""
+_LEAST_FROZEN = 70
+"""In looks too: up to so many a look at everything is short."""
 _NEVER = 2**31 - 1
 
 
@@ -31,7 +32,7 @@ class GarbageKeeper:
     def __init__(self) -> None:
         self.needed = sys.version_info < (3, 14) and getattr(sys, "_is_gil_enabled", lambda: True)()
         self.settled = self.full_looks = 0
-        self._frozen_at_full_look = 0
+        self._frozen = self._frozen_at_full_look = 0  # in looks
         self._before = gc.get_threshold()
 
     def start(self) -> None:
@@ -42,16 +43,14 @@ class GarbageKeeper:
 
     def settle(self) -> None:
         """Collect what is garbage among the new objects and freeze the others, if there are enough of them."""
-        if not self.needed or gc.get_count()[2] < _SETTLE_AFTER:
+        new = gc.get_count()[2]
+        if not self.needed or new < _SETTLE_AFTER:
             return
-        self._collect_and_freeze()
-        if gc.get_freeze_count() > 2 * max(self._frozen_at_full_look, _LEAST_FROZEN):
-            gc.unfreeze()
-            self._collect_and_freeze()
+        self._frozen += new
+        if self._frozen > 2 * max(self._frozen_at_full_look, _LEAST_FROZEN):
+            self._frozen_at_full_look = self._frozen
             self.full_looks += 1
-            self._frozen_at_full_look = gc.get_freeze_count()
-
-    def _collect_and_freeze(self) -> None:
+            gc.unfreeze()
         gc.collect()
         gc.freeze()
         self.settled += 1
@@ -62,4 +61,4 @@ class GarbageKeeper:
             gc.unfreeze()
 
     def __repr__(self) -> str:
-        return f"<GarbageKeeper settled={self.settled} full_looks={self.full_looks} frozen={gc.get_freeze_count()}>"
+        return f"<GarbageKeeper settled={self.settled} full_looks={self.full_looks}>"
