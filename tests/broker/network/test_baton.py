@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import select
 import threading
 import time
 
-from barnabas.broker.network.baton import NO_BATON, PATIENCE_SECONDS, Baton, TurnPoller
+import pytest
+
+from barnabas.broker.network.baton import NO_BATON, PATIENCE_SECONDS, Baton, ShortWaits, TurnPoller
+from barnabas.records.kernel.turns import readable_soon
 
 
 def test_only_one_thread_holds_it_and_turns_may_begin_and_end_twice() -> None:
@@ -96,3 +101,64 @@ def test_many_threads_never_hold_it_together_unless_they_were_impatient() -> Non
     for thread in threads:
         thread.join(20)
     assert set(together) == {1}
+
+
+def test_a_short_wait_is_expected_only_after_many_short_ones() -> None:
+    waits = ShortWaits()
+    rises = 0
+    while not waits.likely():
+        waits.note(True)
+        rises += 1
+    assert 4 <= rises <= 16
+    for _ in range(1000):
+        waits.note(True)
+    assert waits.share <= 256
+    falls = 0
+    while waits.likely():
+        waits.note(False)
+        falls += 1
+    assert 2 <= falls <= 8
+    for _ in range(1000):
+        waits.note(False)
+    assert waits.share == 0
+    for turn in range(100):  # every second wait is short: not enough
+        waits.note(turn % 2 == 0)
+    assert not waits.likely()
+
+
+@pytest.mark.skipif(not hasattr(select, "epoll"), reason="epoll is Linux's")
+def test_it_asks_for_what_is_there_and_for_no_longer_than_it_was_told() -> None:
+    epoll = select.epoll()
+    fd = os.eventfd(0)
+    try:
+        epoll.register(fd, select.EPOLLIN)
+        start = time.monotonic()
+        assert not readable_soon(epoll.fileno(), 1_000_000)
+        assert time.monotonic() - start < 5
+        os.eventfd_write(fd, 1)
+        assert readable_soon(epoll.fileno(), 1_000_000)
+    finally:
+        os.close(fd)
+        epoll.close()
+
+
+@pytest.mark.skipif(not hasattr(select, "epoll"), reason="epoll is Linux's")
+def test_a_poller_that_expects_a_short_wait_still_sleeps_until_something_happens() -> None:
+    epoll = select.epoll()
+    fd = os.eventfd(0)
+    poller = TurnPoller(epoll, Baton().turn(), lambda: None)
+    try:
+        epoll.register(fd, select.EPOLLIN)
+        os.eventfd_write(fd, 1)
+        for _ in range(100):
+            assert poller.poll(1, 10) == [(fd, select.EPOLLIN)]
+        os.eventfd_read(fd)
+        for _ in range(3):
+            start = time.monotonic()
+            assert poller.poll(0.05, 10) == []
+            assert 0.04 <= time.monotonic() - start < 5
+        threading.Timer(0.05, os.eventfd_write, (fd, 1)).start()
+        assert poller.poll(20, 10) == [(fd, select.EPOLLIN)]
+    finally:
+        os.close(fd)
+        epoll.close()

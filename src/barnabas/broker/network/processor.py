@@ -101,7 +101,7 @@ class Processor(ServerThread):
             plane.idle_ns,
             plane.deadlines,
             plane.clock,
-            TurnPoller(default_poller(), self._baton_turn, self._ring, self._may_spin),
+            TurnPoller(default_poller(), self._baton_turn, self._ring, self._may_stay_awake),
         )
         self._stand_in = plane.stand_in
         self.loop = threading.Lock()
@@ -293,7 +293,7 @@ class Processor(ServerThread):
             self._trace = log.isEnabledFor(TRACE)
             self._plane.shared_core.watch()
 
-    def _may_spin(self) -> bool:
+    def _may_stay_awake(self) -> bool:
         return not self._owes and self._request_channel.all_parked()
 
     def _mute_all(self) -> None:

@@ -5,6 +5,7 @@ thread of a
         producer comes back several times per request. Here it says that it wants its turn before it asks for the GIL, and the user
         threads, which look at that flag after each record, wait until the turn is over. It is advice, not protection: nothing is
         guarded by it, and who has waited 2 ms goes on.
+        The broker's network threads have another way of taking turns (`broker/network/baton.py`); from here they have `readable_soon`.
 Thread: `TurnPoller` on the I/O thread, `give_way` on user threads. Lock: the turn is one.
 
 Only compiled code can do something without the GIL; in plain Python, and on Windows, a turn is nothing.
@@ -12,6 +13,8 @@ Only compiled code can do something without the GIL; in plain Python, and on Win
 
 from __future__ import annotations
 
+import select
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -21,7 +24,7 @@ except ImportError:
     from barnabas.records.kernel import shadow as cython
 
 if cython.compiled:
-    from cython.cimports.barnabas.records.kernel.turn_lock import lock_within, wait_readable
+    from cython.cimports.barnabas.records.kernel.turn_lock import lock_within, readable_within, wait_readable
     from cython.cimports.cpython.pythread import PyThread_allocate_lock, PyThread_free_lock, PyThread_release_lock
 
 
@@ -76,6 +79,22 @@ class Turns:
             with cython.nogil:
                 if lock_within(self._lock, 2000):
                     PyThread_release_lock(self._lock)
+
+
+def readable_soon(fd: cython.int, nanoseconds: cython.longlong) -> bool:
+    """Ask for so long whether `fd` is readable, awake and, compiled, without the GIL."""
+    ready: cython.int = 0
+    if cython.compiled:
+        with cython.nogil:
+            ready = readable_within(fd, nanoseconds)
+        return ready != 0
+    waiting = select.poll()
+    waiting.register(fd, select.POLLIN)
+    end = time.monotonic_ns() + nanoseconds
+    while not waiting.poll(0):
+        if time.monotonic_ns() >= end:
+            return False
+    return True
 
 
 class TurnPoller:
