@@ -20,8 +20,8 @@ from barnabas.net.poller import Poller
 from barnabas.records.kernel.turns import readable_soon
 
 PATIENCE_SECONDS = 0.002
-AWAKE_NS = 30_000
-SHORT_SLEEP_NS = 60_000
+AWAKE_NS = 50_000
+SHORT_SLEEP_NS = 100_000
 CERTAIN = 256
 LIKELY = 180
 
