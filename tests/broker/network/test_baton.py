@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from barnabas.broker.network.baton import NO_BATON, PATIENCE_SECONDS, Baton, ShortWaits, TurnPoller
+from barnabas.broker.network.baton import CERTAIN, NO_BATON, PATIENCE_SECONDS, Baton, ShortWaits, TurnPoller
 from barnabas.records.kernel.turns import readable_soon
 
 
@@ -112,7 +112,7 @@ def test_a_short_wait_is_expected_only_after_many_short_ones() -> None:
     assert 4 <= rises <= 16
     for _ in range(1000):
         waits.note(True)
-    assert waits.share <= 256
+    assert waits.share <= CERTAIN
     falls = 0
     while waits.likely():
         waits.note(False)
