@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 
+from barnabas.broker.budget_settings import BUDGET
 from barnabas.config import Allowed, Config, ConfigDef, ConfigKey, ConfigType, at_least, between, each_of, one_of
 
 BOOLEAN, STRING, INT, LONG, DOUBLE, LIST = (
@@ -507,7 +508,7 @@ QUOTAS = (
     ConfigKey("quota.window.size.seconds", INT, 1, "The length of such a window.", at_least(1)),
 )
 
-BROKER = ConfigDef("broker", NETWORK + IDENTITY + TOPIC_DEFAULTS + STORAGE + QUOTAS)
+BROKER = ConfigDef("broker", NETWORK + BUDGET + IDENTITY + TOPIC_DEFAULTS + STORAGE + QUOTAS)
 
 
 def accepts_listener_key(name: str) -> bool:

@@ -34,6 +34,11 @@ def absent(name: str, version: int, value: object) -> NoReturn:
     raise EncodeError(f"{name} = {value!r}, but version {version} has no such field")
 
 
+def let_others_in() -> None:
+    """Called now and then by long loops in C. Python looks whether another thread asks for the GIL when it enters a function, and hands it
+    over then. To release and take it again would not do: who waits is woken too late to get it, and begins to wait anew each time."""
+
+
 def malformed(what: str, size: int, rest: int) -> NoReturn:
     """Refuse a length that the rest of the request cannot hold."""
     raise MalformedRequest(f"{what} has length {size}, the request has {rest} bytes left")

@@ -35,6 +35,8 @@ LISTENER = Listener("PLAINTEXT", "127.0.0.1", 0, "PLAINTEXT")
 class ToyRow:
     """What the request path needs of a row of the API table."""
 
+    weigh: Any = None
+
     def __init__(self, key: int, handle: Handle, versions: tuple[int, int], inline: bool = False) -> None:
         self.key = key
         self.handle = handle

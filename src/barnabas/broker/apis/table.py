@@ -4,10 +4,12 @@ Role:    api key -> module in this folder, versions, whether it may run inline o
 Threads: read by every processor and handler; a row resolves its handler on first use.
 Lock:    none; resolving twice in a race stores the same function twice.
 
-A handler module offers two functions::
+A handler module offers two functions, and may offer a third::
 
     handle(request, broker) -> message | None        None: answered later through request.respond
     error_response(body, version, error) -> message  the whole request failed with a KafkaError
+    weigh(body, broker) -> int                       how many elements it will touch or answer, where the body does not tell; asked by
+                                                     the processor for each request, so it is a look-up, no loop (`broker/budget.py`)
 
 Handlers are imported on first use, so that a broker that has only been asked for ApiVersions has not paid for the
 import of the others.
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
 Handler = Callable[["Request", "BrokerServices"], Any]
 ErrorResponse = Callable[[Any, int, "KafkaError"], Any]
+Weigh = Callable[[Any, "BrokerServices"], int]
 
 PACKAGE = "barnabas.broker.apis"
 CHARGED_BY_HANDLER = ("produce", "fetch")
@@ -37,10 +40,21 @@ CHARGED_BY_HANDLER = ("produce", "fetch")
 class ApiRow:
     """One API: its key, the versions served, the module that serves it, and whether it can never block."""
 
-    __slots__ = ("advertised_min", "error_response", "handle", "inline", "key", "max_version", "min_version", "module")
+    __slots__ = (
+        "advertised_min",
+        "error_response",
+        "handle",
+        "inline",
+        "key",
+        "max_version",
+        "min_version",
+        "module",
+        "weigh",
+    )
 
     handle: Handler
     error_response: ErrorResponse
+    weigh: Weigh | None
 
     def __init__(
         self,
@@ -58,6 +72,7 @@ class ApiRow:
         self.advertised_min = self.min_version if advertised_min is None else advertised_min
         self.handle = self._first_handle
         self.error_response = self._first_error_response
+        self.weigh = self._first_weigh
 
     def serves(self, version: int) -> bool:
         return self.min_version <= version <= self.max_version
@@ -66,6 +81,7 @@ class ApiRow:
         """Import the module and put its functions in place of the loaders."""
         module = importlib.import_module(f"{PACKAGE}.{self.module}")
         self.error_response = module.error_response
+        self.weigh = getattr(module, "weigh", None)
         self.handle = module.handle if self.module in CHARGED_BY_HANDLER else _charging_time(module.handle)
         return module
 
@@ -76,6 +92,10 @@ class ApiRow:
     def _first_error_response(self, body: Any, version: int, error: KafkaError) -> Any:
         self.load()
         return self.error_response(body, version, error)
+
+    def _first_weigh(self, body: Any, broker: BrokerServices) -> int:
+        self.load()
+        return 0 if self.weigh is None else self.weigh(body, broker)
 
     def __repr__(self) -> str:
         return f"ApiRow({self.key}, {self.module!r}, v{self.min_version}-{self.max_version}, inline={self.inline})"

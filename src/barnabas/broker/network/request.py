@@ -100,8 +100,12 @@ class Request:
         "dequeue_ns",
         "end_ns",
         "header",
+        "heavy",
+        "inline",
         "local_done_ns",
+        "payload",
         "processor_id",
+        "progress",
         "request_channel",
         "response",
         "response_bytes",
@@ -131,6 +135,10 @@ class Request:
         self.start_ns = start_ns
         self.processor_id = -1
         self.buffer: PooledBuffer | None = None
+        self.payload: bytes | memoryview | None = None  # the frame, while it is left to a handler to decode it
+        self.heavy = False  # more than the budget of a light request (`broker/budget.py`)
+        self.inline = False  # whether a processor runs it now; the API may raise NeedsHandler then
+        self.progress: Any = None  # what an API has done before it raised NeedsHandler; the API's own
         self.size = 0
         self.dequeue_ns = self.local_done_ns = self.complete_ns = self.response_dequeue_ns = self.end_ns = 0
         self.throttle_ms = 0
