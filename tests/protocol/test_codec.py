@@ -317,7 +317,7 @@ def test_the_compiled_source_can_be_printed(capsys: pytest.CaptureFixture[str]) 
     assert main(["produce", "9"]) == 0
     printed = capsys.readouterr().out
     assert source_of(ProduceRequest, 9) in printed
-    assert "def decode(b, o):" in printed
+    assert "def decode(b, o, most=" in printed
     assert main(["produce", "99"]) == 2
     assert main([]) == 2
     assert "Produce:3-13" in capsys.readouterr().err

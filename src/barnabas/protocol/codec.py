@@ -4,8 +4,9 @@ Role: one function per (message, version), made on first use, in one of two form
 the package was compiled, or Python source, written and compiled here; `python -m barnabas.protocol.codec Produce 9` prints that.
 Thread: any. Lock: none; two threads that meet on first use compile the same function twice, and either result is right.
 
-What decoding promises: whatever the bytes, the result is a message or `MalformedRequest`, and memory stays in proportion
-to the bytes that came. What encoding promises: the parts, in order, are the body; anything wrong is an `EncodeError`.
+What decoding promises: whatever the bytes, the result is a message or `MalformedRequest`, memory stays in proportion to the bytes that
+came and to the elements that the caller allows, and other threads get their turn meanwhile. What encoding promises: the parts, in order,
+are the body; anything wrong is an `EncodeError`.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ from barnabas.protocol.encode_source import encoder_source
 from barnabas.protocol.explain import find_misfit
 from barnabas.protocol.header import encode_request_header
 from barnabas.protocol.schema import Message
-from barnabas.protocol.wire import SMALL_RECORDS, Buffer, EncodeError
+from barnabas.protocol.wire import MAX_REQUEST_ELEMENTS, SMALL_RECORDS, Buffer, EncodeError
 
 Part = Sized  # bytes, a memoryview, or a file region: anything with a length that the transport can send
-Decoder = Callable[[Buffer, int], Message]
+Decoder = Callable[..., Message]  # (buffer, offset, most elements); without the last, what the protocol allows
 Encoder = Callable[[Message], list[Any]]
 Framer = Callable[[Message, int, int], list[Any]]
 
@@ -43,11 +44,14 @@ _BROKEN: Final = (struct.error, IndexError, UnicodeDecodeError)
 _UNFIT: Final = (struct.error, TypeError, AttributeError, ValueError, OverflowError, BufferError)
 
 
-def decode_request(api_key: int, version: int, buffer: Buffer, offset: int = 0) -> Message:
-    """The request body that fills `buffer` from `offset` to its end."""
+def decode_request(
+    api_key: int, version: int, buffer: Buffer, offset: int = 0, max_elements: int = MAX_REQUEST_ELEMENTS
+) -> Message:
+    """The request body that fills `buffer` from `offset` to its end. `TooManyElements` as soon as its lists announce more than
+    `max_elements` together."""
     decode = _request_decoders.get((api_key << 16) + version) or _find_decoder(api_key, version, request=True)
     try:
-        return decode(buffer, offset)
+        return decode(buffer, offset, max_elements)
     except _BROKEN as error:
         raise _malformed(api_key, version, error) from None
 

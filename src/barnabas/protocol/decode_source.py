@@ -4,7 +4,8 @@ Role: one flat function, nested structs inlined; neighbouring fixed-size fields 
 read by one precompiled `Struct.unpack_from`, straight into the slots of the object.
 Thread: the one that compiles. Lock: none.
 
-Rules that every line keeps: a length is compared with the bytes that remain before anything is allocated; reading past
+Rules that every line keeps: a length is compared with the bytes that remain, and the sum of all lengths with what the caller allows,
+before anything is allocated; reading past
 the end raises `struct.error` or `IndexError`, which `codec` turns into `MalformedRequest`.
 """
 
@@ -25,6 +26,7 @@ from barnabas.protocol.wire import (
     read_uuid,
     read_uvarint,
     skip_tags,
+    too_many,
 )
 
 _RUNTIME = {
@@ -36,11 +38,12 @@ _RUNTIME = {
     "read_uuid": read_uuid,
     "read_uvarint": read_uvarint,
     "skip_tags": skip_tags,
+    "too_many": too_many,
 }
 
 
 def decoder_source(cls: type[Message], version: int) -> tuple[str, dict[str, object]]:
-    """The source of `decode(b, o)` and the names that it uses."""
+    """The source of `decode(b, o, most)` and the names that it uses. `most` is how many list elements the message may have."""
     return _Decoder(version, version in cls.schema.flexible).function(cls)
 
 
@@ -55,15 +58,15 @@ class _Decoder:
     def function(self, cls: type[Message]) -> tuple[str, dict[str, object]]:
         out = self._out
         out.constants.update(_RUNTIME)
-        with out.block("def decode(b, o):"):
+        request = cls.schema.name.endswith("Request")
+        with out.block(f"def decode(b, o, most={MAX_REQUEST_ELEMENTS if request else MAX_RESPONSE_ELEMENTS}):"):
             out.emit("end = len(b)")
             if _has_list(cls, out.version):
-                request = cls.schema.name.endswith("Request")
-                out.emit(f"left = {MAX_REQUEST_ELEMENTS if request else MAX_RESPONSE_ELEMENTS}")
+                out.emit("left = most")
             self._struct(cls, "m")
             self._flush()
             # librdkafka 2.x leaves bytes behind the body of some requests (Metadata v13), and Kafka does not look at them.
-            with out.block("if o > end:" if cls.schema.name.endswith("Request") else "if o != end:"):
+            with out.block("if o > end:" if request else "if o != end:"):
                 out.emit(f'malformed("the rest after {cls.schema.name}", end - o, end - o)')
             out.emit("return m")
         return out.text(), out.constants
@@ -168,9 +171,11 @@ class _Decoder:
     def _elements(self, spec: FieldSpec, size: str, target: str) -> None:
         out, kind = self._out, spec.kind
         smallest = minimum_size(kind, out.version, out.flexible)
-        out.emit(f"left -= {size}")
-        with out.block(f"if not 0 <= {size} * {smallest} <= end - o or left < 0:"):
+        with out.block(f"if not 0 <= {size} * {smallest} <= end - o:"):
             out.emit(f'malformed("{spec.name}", {size}, end - o)')
+        out.emit(f"left -= {size}")
+        with out.block("if left < 0:"):
+            out.emit(f'too_many("{spec.name}", {size}, most - left, most)')
         if isinstance(kind, Primitive) and kind.code and kind.name != "UUID":
             out.constants["unpack_from"] = _unpack_from
             out.emit(f'{target} = list(unpack_from(f">{{{size}}}{kind.code}", b, o))')

@@ -21,12 +21,23 @@ MAX_TAGS: Final = 1024
 # although every length in it is honest. No real request comes near a million elements; a response of a big cluster may.
 MAX_REQUEST_ELEMENTS: Final = 1 << 20
 MAX_RESPONSE_ELEMENTS: Final = 1 << 24
+# So many elements a loop in C reads or writes before it lets other threads in: some 50 microseconds.
+ELEMENTS_PER_SLICE: Final = 256
 SMALL_RECORDS: Final = 4096
 BUFFER_TYPES: Final = frozenset((bytes, bytearray, memoryview))
 
 
 class EncodeError(BarnabasError):
     """A message cannot be written in the wanted version: our fault. The text names the field and its value."""
+
+
+class TooManyElements(MalformedRequest):
+    """A message has more list elements than the caller allows. Raised before anything is allocated for the list that goes too far;
+    `elements` is what was announced up to and with it."""
+
+    def __init__(self, what: str, size: int, elements: int, limit: int) -> None:
+        super().__init__(f"{what} has length {size}, which makes {elements} list elements; {limit} are allowed")
+        self.elements = elements
 
 
 def absent(name: str, version: int, value: object) -> NoReturn:
@@ -42,6 +53,11 @@ def let_others_in() -> None:
 def malformed(what: str, size: int, rest: int) -> NoReturn:
     """Refuse a length that the rest of the request cannot hold."""
     raise MalformedRequest(f"{what} has length {size}, the request has {rest} bytes left")
+
+
+def too_many(what: str, size: int, elements: int, limit: int) -> NoReturn:
+    """Refuse a list although the request may well hold it."""
+    raise TooManyElements(what, size, elements, limit)
 
 
 def read_uvarint(buffer: Buffer, offset: int) -> tuple[int, int]:

@@ -4,10 +4,11 @@ Role: what decode_source.py and encode_source.py write as Python source for each
 the fields in their order, each with its kind and with the place of its slot in the object (layout.pyx). A message is made and read without
 an attribute look-up. Used by `codec` when the package was compiled; the generated source is the other form, and tests hold both to the
 same oracle.
-Thread: any; a plan never changes once it is made. Lock: none. The GIL is held: a message is small, its records are not touched.
+Thread: any; a plan never changes once it is made. Lock: none. The GIL is held, but after each slice of list elements whoever waits for it
+gets it: a message may have a million. Nobody else may change a message that is being written; who does gets an error, not a crash.
 
-The rules of decode_source.py hold here too: a length is compared with the bytes that remain before anything is allocated, and
-whatever the bytes, the result is a message or `MalformedRequest`.
+The rules of decode_source.py hold here too: a length is compared with the bytes that remain, and the sum of all lengths with what the
+caller allows, before anything is allocated, and whatever the bytes, the result is a message or `MalformedRequest`.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -50,13 +51,15 @@ from barnabas.protocol.native.slots cimport (
 from operator import index
 
 from barnabas.errors import MalformedRequest
+from barnabas.protocol.wire import ELEMENTS_PER_SLICE as _ELEMENTS_PER_SLICE
 from barnabas.protocol.wire import MAX_REQUEST_ELEMENTS as _MAX_REQUEST_ELEMENTS
 from barnabas.protocol.wire import MAX_RESPONSE_ELEMENTS as _MAX_RESPONSE_ELEMENTS
 from barnabas.protocol.wire import MAX_STRING as _MAX_STRING
 from barnabas.protocol.wire import MAX_TAGS as _MAX_TAGS
 from barnabas.protocol.wire import SMALL_RECORDS as _SMALL_RECORDS
-from barnabas.protocol.wire import absent, cached_uuid, read_uuid
+from barnabas.protocol.wire import absent, cached_uuid, let_others_in, read_uuid, too_many
 
+cdef Py_ssize_t ELEMENTS_PER_SLICE = _ELEMENTS_PER_SLICE
 cdef Py_ssize_t MAX_STRING = _MAX_STRING
 cdef Py_ssize_t MAX_TAGS = _MAX_TAGS
 cdef Py_ssize_t SMALL_RECORDS = _SMALL_RECORDS
@@ -81,7 +84,7 @@ cdef class Plan:
         self.most_elements = _MAX_REQUEST_ELEMENTS if self.is_request else _MAX_RESPONSE_ELEMENTS
         self.layout = Layout(cls, version, version in cls.schema.flexible)
 
-    def decode(self, source, Py_ssize_t offset):
+    def decode(self, source, Py_ssize_t offset, Py_ssize_t most_elements=-1):
         """The message that fills `source` from `offset` on."""
         cdef Py_buffer view
         cdef Reader reader
@@ -90,7 +93,8 @@ cdef class Plan:
             reader.data = <const unsigned char*> view.buf
             reader.at = offset
             reader.end = view.len
-            reader.left = self.most_elements
+            reader.most = reader.left = self.most_elements if most_elements < 0 else most_elements
+            reader.slice = ELEMENTS_PER_SLICE
             if not 0 <= offset <= reader.end:
                 raise MalformedRequest(f"{self.name} begins behind its end")
             message = read_struct(self.layout, &reader, source)
@@ -119,7 +123,9 @@ cdef struct Reader:
     const unsigned char* data
     Py_ssize_t at
     Py_ssize_t end
-    Py_ssize_t left  # how many list elements this message may still have
+    Py_ssize_t most  # how many list elements this message may have
+    Py_ssize_t left  # how many more of them
+    Py_ssize_t slice  # how many until other threads are let in
 
 
 cdef int refuse(what, long long size, Py_ssize_t rest) except -1:
@@ -231,12 +237,18 @@ cdef object read_field(Field field, Reader* reader, source, bint flexible):
 
 cdef list read_list(Field field, Reader* reader, source, bint flexible, long long size):
     cdef Py_ssize_t index
-    if size < 0 or size > reader.left or size * field.smallest > reader.end - reader.at:
+    if size < 0 or size * field.smallest > reader.end - reader.at:
         refuse(field.name, size, reader.end - reader.at)
+    if size > reader.left:
+        too_many(field.name, size, reader.most - reader.left + size, reader.most)
     reader.left -= size
     found = []
     for index in range(size):
         found.append(read_one(field, reader, source, flexible))
+        reader.slice -= 1
+        if reader.slice == 0:
+            reader.slice = ELEMENTS_PER_SLICE
+            let_others_in()
     return found
 
 
@@ -302,9 +314,11 @@ cdef class Writer:
 
     cdef unsigned char* memory
     cdef Py_ssize_t size, room
+    cdef Py_ssize_t slice  # how many list elements until other threads are let in
     cdef list parts
 
     def __cinit__(self):
+        self.slice = ELEMENTS_PER_SLICE
         self.room = FIRST_ROOM
         self.memory = <unsigned char*> PyMem_Malloc(self.room)
         if self.memory == NULL:
@@ -450,15 +464,28 @@ cdef int write_field(Field field, value, Writer writer, bint flexible, Plan plan
     if field.is_array:
         if value is None and field.nullable:
             return write_length(writer, -1, flexible, False)
-        write_length(writer, len(value), flexible, False)
-        for item in value:
-            write_one(field, item, writer, flexible, plan)
-        return 0
+        return write_list(field, value, writer, flexible, plan)
     if field.kind == STRUCT and field.nullable:
         writer.take(1)[0] = 0xFF if value is None else 1
         if value is None:
             return 0
     return write_one(field, value, writer, flexible, plan)
+
+
+cdef int write_list(Field field, value, Writer writer, bint flexible, Plan plan) except -1:
+    cdef Py_ssize_t size = len(value)
+    cdef Py_ssize_t written = 0
+    write_length(writer, size, flexible, False)
+    for item in value:
+        write_one(field, item, writer, flexible, plan)
+        written += 1
+        writer.slice -= 1
+        if writer.slice == 0:
+            writer.slice = ELEMENTS_PER_SLICE
+            let_others_in()
+    if written != size:
+        raise ValueError(f"{field.name} had {size} elements, and {written} while it was written")
+    return 0
 
 
 cdef int write_one(Field field, value, Writer writer, bint flexible, Plan plan) except -1:
