@@ -17,11 +17,14 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from barnabas.broker.budget import NeedsHandler
+from barnabas.broker.network.intake import decode_rest
 from barnabas.broker.network.plane import Plane
 from barnabas.broker.network.request import Request, Response
 from barnabas.broker.network.request_channel import ResponseSink, ShutdownRequest
 from barnabas.broker.network.time_share import TimeShare
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.broker.switch_interval import SHORT_TURNS
+from barnabas.errors import ErrorCode, KafkaError, MalformedRequest
 from barnabas.protocol.api import ApiKey
 from barnabas.threads import ServerThread
 
@@ -34,18 +37,34 @@ PRODUCE = int(ApiKey.PRODUCE)
 
 def execute(request: Request, services: Any) -> Response | None:
     """Run the API of a request. The response to send now, or None when the request was answered or will be later. Only what
-    ends the broker is raised."""
+    ends the broker is raised, and, while a processor runs it, `NeedsHandler`."""
     try:
         message = request.row.handle(request, services)
     except KafkaError as error:
         return _fail(request, error)
     except Exception as error:
+        if request.inline and isinstance(error, NeedsHandler):
+            raise
         log.exception("unexpected error while handling %s", request.describe())
         return _fail(request, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{type(error).__name__} in the broker"))
     if message is None:
         request.local_done_ns = request.request_channel.now_ns()
         return None
     return request.prepare(message)
+
+
+def execute_heavy(request: Request, services: Any, max_elements: int) -> Response | None:
+    """As `execute`, for a request that is more than light: what the processor has not decoded is decoded first."""
+    with SHORT_TURNS:
+        try:
+            decode_rest(request, max_elements)
+        except MalformedRequest as error:
+            return request.reject(error)
+        except Exception:
+            log.exception("unexpected error while decoding %s, closing the connection", request.describe())
+            request.close_connection()
+            return None
+        return execute(request, services)
 
 
 def _fail(request: Request, error: KafkaError) -> Response | None:
@@ -73,6 +92,7 @@ class RequestHandler(ServerThread):
         self.id = handler_id
         self._channel = plane.request_channel
         self._services = plane.services
+        self._max_elements: int = plane.budget.max_elements
         self._now_ns = plane.clock.monotonic_ns
         self._baton_turn = plane.baton.turn()
         self._shared_core = plane.shared_core
@@ -98,6 +118,8 @@ class RequestHandler(ServerThread):
         request = self._channel.take(TAKE_SECONDS, self._seat)
         now_ns = self._now_ns()
         self.idle.total_ns += now_ns - start_ns
+        if request is None:
+            self._channel.drop_slow_answers()
         try:
             while request is not None:
                 if isinstance(request, ShutdownRequest):
@@ -112,7 +134,7 @@ class RequestHandler(ServerThread):
                 self._wake_processors()
 
     def _handle(self, request: Request, now_ns: int) -> None:
-        may_block = not request.row.inline
+        may_block = request.heavy or not request.row.inline
         if may_block:
             self._baton_turn.end()
         else:
@@ -121,7 +143,11 @@ class RequestHandler(ServerThread):
             self._wake_processors()  # a finished response must not wait for what comes now
         request.dequeue_ns = now_ns
         try:
-            response = execute(request, self._services)
+            response = (
+                execute_heavy(request, self._services, self._max_elements)
+                if request.heavy
+                else execute(request, self._services)
+            )
         finally:
             buffer = request.buffer
             if buffer is not None:

@@ -25,6 +25,7 @@ import click
 from barnabas import __version__
 from barnabas.broker.garbage import SETTLE_SECONDS, GarbageKeeper
 from barnabas.broker.settings import BROKER, broker_config, log_directories
+from barnabas.broker.switch_interval import SHORT_TURNS
 from barnabas.config import Config, from_environment, load_properties
 from barnabas.errors import BarnabasError, ConfigError
 
@@ -65,8 +66,10 @@ class Signals:
 
     def wait(self, server: BrokerServer) -> int:
         """Until the broker ends by itself (its exit code) or a signal comes (0). A signal that came while the broker was still
-        starting counts too: starting is never interrupted half-way. This process is the broker's own, so its garbage is ours."""
+        starting counts too: starting is never interrupted half-way. This process is the broker's own, so its garbage and the turns
+        of its GIL are ours."""
         garbage = GarbageKeeper()
+        SHORT_TURNS.enabled = True
         try:
             self._interrupt = True
             if self.requested:
@@ -79,6 +82,7 @@ class Signals:
             return 0
         finally:
             self._interrupt = False
+            SHORT_TURNS.enabled = False
             garbage.stop()
 
 

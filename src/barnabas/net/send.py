@@ -93,6 +93,10 @@ class Send:
                 size += len(part)
             self.size = size
 
+    def memory(self) -> int:
+        """The bytes that are held in memory; regions of files are not."""
+        return sum(len(part) for part in self.parts if not isinstance(part, FileRegion))
+
     @property
     def done(self) -> bool:
         return self.written >= self.size

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from barnabas.broker.network import intake as intake_module
 from barnabas.broker.network import processor as processor_module
 from barnabas.broker.network.request import Response
 from barnabas.errors import FatalBrokerError
@@ -138,7 +139,7 @@ def test_api_versions_of_an_unknown_version_reaches_its_handler_without_a_body(o
 def test_an_api_that_is_not_enabled_on_this_listener_closes_the_connection() -> None:
     with driven() as one:
         one.plane.enabled_apis = {"PLAINTEXT": frozenset({wire.API_VERSIONS})}
-        one.processor._rows = one.plane.apis_of("PLAINTEXT")
+        one.processor._intake.rows = one.plane.apis_of("PLAINTEXT")
         client = one.connect()
         client.sendall(metadata())
         one.until(lambda: one.quotas.total == 0, "the close")
@@ -199,7 +200,7 @@ def test_an_error_while_processing_a_receive_closes_that_channel(
     other, client = one.connect(), one.connect()
     client.sendall(metadata())
     with monkeypatch.context() as patch:
-        patch.setattr(processor_module, "decode_request", fail)
+        patch.setattr(intake_module, "decode_request", fail)
         one.until(lambda: one.quotas.total == 1, "the close")
     assert wire.is_closed(client)
     assert "closing 127.0.0.1" in caplog.text
@@ -260,6 +261,6 @@ def test_a_fatal_error_is_not_contained(one: DrivenProcessor, monkeypatch: pytes
     def fatal(*arguments: Any) -> Any:
         raise FatalBrokerError("injected")
 
-    monkeypatch.setattr(processor_module, "decode_request", fatal)
+    monkeypatch.setattr(intake_module, "decode_request", fatal)
     with pytest.raises(FatalBrokerError):
         one.until(lambda: False)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from barnabas.broker.budget import Budget
 from barnabas.broker.network.baton import NO_BATON, Baton
 from barnabas.broker.network.shared_core import SharedCore
 from barnabas.clock import Clock, SystemClock
@@ -43,6 +44,7 @@ class Plane:
     max_request_bytes: int = 104_857_600
     idle_ns: int = 600_000_000_000
     deadlines: Deadlines = field(default_factory=Deadlines)
+    budget: Budget = field(default_factory=Budget)
     inline: bool = False
     """The short cut: processors run requests that cannot block themselves, while the queue is empty."""
     enabled_apis: Mapping[str, frozenset[int]] = field(default_factory=dict)

@@ -1,6 +1,6 @@
 """A processor: the network thread that owns a share of a listener's connections (RP-12 … RP-22).
 
-Role:    reads requests from its connections, queues them (or runs them itself, see `_run_inline`), sends the responses, and
+Role:    reads requests from its connections, queues them (or runs them itself, see `short_cut.py`), sends the responses, and
          records each finished request. `run_once` is the table of contents: seven phases in Kafka's order.
 Thread:  everything runs on the processor's own thread, except `accept*`, `*_response`, `wake*`, `stop_reading` and the
          figures. Only this thread touches the selector and its channels; while the disk keeps it, its stand-in does.
@@ -21,9 +21,10 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any, cast
 
 from barnabas import TRACE
-from barnabas.broker.handlers import execute
+from barnabas.broker.budget import NeedsHandler
 from barnabas.broker.listeners import Listener
 from barnabas.broker.network.baton import TurnPoller
+from barnabas.broker.network.intake import Intake, OverBudget
 from barnabas.broker.network.outbox import Outbox
 from barnabas.broker.network.plane import Plane
 from barnabas.broker.network.request import (
@@ -39,6 +40,7 @@ from barnabas.broker.network.request import (
     log_rejected,
     trace_response,
 )
+from barnabas.broker.network.short_cut import ShortCut
 from barnabas.broker.network.software import SoftwareCounts
 from barnabas.broker.network.time_share import TimeShare
 from barnabas.errors import ErrorCode, MalformedRequest
@@ -47,15 +49,11 @@ from barnabas.net.mute import THROTTLE_ENDED, THROTTLE_STARTED
 from barnabas.net.poller import default_poller
 from barnabas.net.selector import Selector
 from barnabas.protocol.api import ApiKey
-from barnabas.protocol.codec import decode_request
-from barnabas.protocol.header import RequestHeader, parse_request_header
 from barnabas.threads import ServerThread
 
 if TYPE_CHECKING:
-    from barnabas.broker.apis.table import ApiRow
     from barnabas.broker.network.request_channel import Seat
     from barnabas.net.channel import Channel, Receive
-    from barnabas.protocol.schema import Message
 
 log = logging.getLogger(__name__)
 
@@ -66,11 +64,6 @@ ACCEPT_SLICE_SECONDS = 0.1
 LOOP_SECONDS = 0.05
 FLUSH_NS = 5_000_000_000
 MAX_INDEX = 2**31 - 1
-INLINE_LIMIT_NS = 20_000_000
-INLINE_PAUSE_NS = 1_000_000_000
-INLINE_PAUSE_FACTOR = 10
-"""A request that blocks the processor sends the next ones to the handlers for ten times as long, but at most for a second: a thread
-that had to wait for a core must not pay like one that had to wait for a disk."""
 API_VERSIONS = int(ApiKey.API_VERSIONS)
 _peek = Struct(">hh").unpack_from
 
@@ -89,7 +82,8 @@ class Processor(ServerThread):
         self._plane = plane
         self._request_channel = plane.request_channel
         self._quotas = plane.quotas
-        self._rows: dict[int, ApiRow] = plane.apis_of(listener.name)
+        self._intake = Intake(plane, listener.name)
+        self._short_cut = ShortCut(name, plane)
         self._now_ns = plane.clock.monotonic_ns
         self._warnings = LogLimit(log, self._now_ns)
         self.shard = plane.request_metrics.new_shard()
@@ -119,8 +113,7 @@ class Processor(ServerThread):
         self._index = 0
         self._turns = 0
         self._trace = log.isEnabledFor(TRACE)
-        self._inline_from_ns = 0  # inline runs are allowed from this time on
-        self.inline_runs = 0
+        self.over_budget = 0  # requests that named more elements than the cap
         self._software = SoftwareCounts()
         self.software = self._software.counts
         self.expired_killed = 0  # connections whose authentication had expired; SASL counts here
@@ -223,6 +216,7 @@ class Processor(ServerThread):
         if channel is None:
             log.debug("%s is closed, its response is dropped", context.connection_id)
             self.shard.record(response.request, self._now_ns())
+            self._answer_gone(response.request)
             return
         if self._trace:
             trace_response(log, "sending %d bytes", response, response.send.size)
@@ -243,8 +237,12 @@ class Processor(ServerThread):
     def _close_as_response(self, response: CloseConnectionResponse) -> None:
         if self._trace:
             trace_response(log, "the connection is closed", response)
-        self.shard.record(response.request, self._now_ns())
-        self._close_connection(response.request.connection)
+        request = response.request
+        if response.error is not None:
+            self._rejected(request.connection, request.header.api_key, request.header.api_version, response.error)
+        elif request.connection.in_flight is None:  # else its answer is under way, and recorded with the close
+            self.shard.record(request, self._now_ns())
+        self._close_connection(request.connection)
 
     def _start_throttling(self, response: StartThrottlingResponse) -> None:
         if self._trace:
@@ -317,29 +315,18 @@ class Processor(ServerThread):
         """Parse one frame and pass it on (RP-15). From here on the channel is muted until its response is sent (RP-19)."""
         channel = receive.channel
         context = cast(ConnectionContext, channel.attachment)
-        payload = receive.payload
-        header = parse_request_header(payload)
-        version = header.api_version
-        row = self._rows.get(header.api_key)
-        body: Message | None = None
-        if row is not None and row.min_version <= version <= row.max_version:
-            body = decode_request(header.api_key, version, payload, header.body_offset)
-        else:
-            self._check_unsupported(header, row)
-        request = Request(context, header, body, cast("ApiRow", row), self._request_channel, self.selector.now_ns)
+        request = self._intake.read(receive, context, self.selector.now_ns)
         request.processor_id = self.id
-        request.size = len(payload)
-        request.buffer = receive.buffer
         context.principal = channel.principal
         self.selector.begin_request(channel)
-        if self._may_run_inline(request):
+        if self._short_cut.is_open(request):
             self._run_inline(request)
         else:
             self._queue(request)
 
     def _queue(self, request: Request) -> None:
         """Put a request on the shared queue. A full queue blocks here, so what sleeps must be woken first."""
-        if self._request_channel.is_full():
+        if self._request_channel.is_full() and not request.heavy:
             self._ring()
             self._baton_turn.end()
         queued, seat = self._request_channel.post(request, self._still_wanted)
@@ -355,57 +342,36 @@ class Processor(ServerThread):
                 seat.bell.release()
             self._to_ring.clear()
 
-    def _check_unsupported(self, header: RequestHeader, row: ApiRow | None) -> None:
-        """An ApiVersions of an unknown version goes to its handler without a body; all else is refused by a disconnect (RP-29)."""
-        if row is None:
-            raise MalformedRequest(f"this API is not enabled on listener {self.listener.name}")
-        if header.api_key != API_VERSIONS or header.api_version < row.min_version:
-            raise MalformedRequest(f"only versions {row.min_version} to {row.max_version} are supported")
-
     def _reject(self, receive: Receive, error: MalformedRequest) -> None:
         """RP-29: a peer that does not speak the protocol loses its connection, with a line in the log."""
         receive.release()
         context = cast(ConnectionContext, receive.channel.attachment)
         key, version = _peek(receive.payload) if len(receive.payload) >= 4 else (-1, -1)
-        self.shard.record_error(key, ErrorCode.INVALID_REQUEST)
-        log_rejected(self._warnings, context, (key, version), error)
+        self._rejected(context, key, version, error)
         self._close_connection(context)
+
+    def _rejected(self, context: ConnectionContext, key: int, version: int, error: MalformedRequest) -> None:
+        self.shard.record_error(key, ErrorCode.INVALID_REQUEST)
+        self.over_budget += isinstance(error, OverBudget)
+        log_rejected(self._warnings, context, (key, version), error)
 
     def _still_wanted(self) -> bool:
         return self.running
 
-    def _may_run_inline(self, request: Request) -> bool:
-        return (
-            self._plane.inline
-            and request.row.inline
-            and not self._request_channel.depth()
-            and request.start_ns >= self._inline_from_ns
-        )
-
     def _run_inline(self, request: Request) -> None:
-        """The short cut, and the one place where a processor runs an API, with the stamps and metrics of the full path. Whoever breaks
-        the promise not to block turns it off for a while. Responses leave by the outbox."""
+        """The short cut. Responses leave by the outbox."""
         self._ring()
-        request.dequeue_ns = start_ns = self._now_ns()
-        self.inline_runs += 1
         try:
-            response = execute(request, self._plane.services)
-        finally:
-            if request.buffer is not None:
-                request.release_buffer()
+            response = self._short_cut.run(request)
+        except NeedsHandler:
+            self._queue(request)
+            return
         if response is None:
             self._owes = True
-            end_ns = request.local_done_ns
+        elif request.throttle_ms:
+            request.deliver(response)  # StartThrottling must come first, so both go through the queue
         else:
-            end_ns = request.complete_ns
-            if request.throttle_ms:
-                request.deliver(response)  # StartThrottling must come first, so both go through the queue
-            else:
-                self._outbox.add(response, end_ns)
-        if end_ns - start_ns > INLINE_LIMIT_NS:
-            self._inline_from_ns = end_ns + min(INLINE_PAUSE_NS, INLINE_PAUSE_FACTOR * (end_ns - start_ns))
-            text = "%s: %s took %d ms inline, using handlers for a while"
-            log.info(text, self.name, request, (end_ns - start_ns) // 1_000_000)
+            self._outbox.add(response, request.complete_ns)
 
     # ---- 5: sent responses ---------------------------------------------------------------------------------------
 
@@ -437,11 +403,16 @@ class Processor(ServerThread):
         if response.on_complete is not None:
             response.on_complete(request)
         self.shard.record(request, end_ns)
+        self._answer_gone(request)
         channel = request.connection.channel
         if channel is not None:
             if request.header.api_key == API_VERSIONS:
                 self._software.note(request.connection, channel)
             self._end_request(channel)
+
+    def _answer_gone(self, request: Request) -> None:
+        if request.heavy:
+            self._request_channel.answer_gone(request.connection)
 
     def _end_request(self, channel: Channel) -> None:
         self.selector.end_request(channel)
@@ -466,6 +437,7 @@ class Processor(ServerThread):
         context.channel = None
         self._quotas.release(self.listener.name, context.client_address)
         self._software.forget(context)
+        self._request_channel.answer_gone(context)
         response, context.in_flight = context.in_flight, None
         if response is not None:
             self.shard.record(response.request, self._now_ns())
@@ -585,6 +557,10 @@ class Processor(ServerThread):
     def in_flight(self) -> int:
         """Responses that are partly written."""
         return sum(channel.current_send is not None for channel in self.selector.channels.copy().values())
+
+    @property
+    def inline_runs(self) -> int:
+        return self._short_cut.runs
 
     def response_queue_size(self) -> int:
         return len(self._responses)

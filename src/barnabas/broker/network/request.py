@@ -23,7 +23,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from barnabas import TRACE
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ErrorCode, KafkaError, MalformedRequest
 from barnabas.log_limit import LogLimit
 from barnabas.net.send import Send
 from barnabas.protocol.api import APIS
@@ -168,6 +168,10 @@ class Request:
             self.throttle_ms = 0
             self._hand_over(CloseConnectionResponse(self))
 
+    def reject(self, error: MalformedRequest) -> Response | None:
+        """Close the connection because the peer does not keep to the protocol; the processor logs and counts it (RP-29)."""
+        return CloseConnectionResponse(self, error) if self._claim() else None
+
     def throttle(self, throttle_ms: int, kind: str) -> None:
         """Quota code, before the answer: mute this connection for `throttle_ms` from the answer on (RP-39, KIP-219). The
         longest of several wins; the API puts the time into its message."""
@@ -300,9 +304,13 @@ class NoOpResponse(Response):
 
 
 class CloseConnectionResponse(Response):
-    """Close the connection."""
+    """Close the connection; with `error`, because the request was malformed."""
 
-    __slots__ = ()
+    __slots__ = ("error",)
+
+    def __init__(self, request: Request, error: MalformedRequest | None = None) -> None:
+        self.request = request
+        self.error = error
 
 
 class StartThrottlingResponse(Response):

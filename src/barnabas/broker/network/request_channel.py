@@ -11,6 +11,9 @@ must not hold up the queue, so a processor that has left a backlog behind polls 
 `nudge`, which wakes a further handler when the queue has not moved, and from then on does not count the blocked one as
 awake. Idle handlers are woken last in, first out: the most recent one has warm caches, and the others stay asleep. Builds
 without the GIL set `eager` and wake an idle handler for each request.
+
+Heavy requests have a lane of their own (`heavy_lane.py`). Of the oldest of both kinds the older one is taken; light ones overtake when no
+heavy one may begin. Who runs a heavy one counts as blocked from the start, and gives its place back when it returns to the queue.
 """
 
 from __future__ import annotations
@@ -22,7 +25,17 @@ from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import Protocol
 
-from barnabas.broker.network.request import EndThrottlingResponse, Request, Response, StartThrottlingResponse
+from barnabas.broker.budget import Budget
+from barnabas.broker.network.heavy_lane import HeavyLane
+from barnabas.broker.network.request import (
+    CloseConnectionResponse,
+    ConnectionContext,
+    EndThrottlingResponse,
+    Request,
+    Response,
+    SendResponse,
+    StartThrottlingResponse,
+)
 from barnabas.clock import Clock, SystemClock
 
 log = logging.getLogger(__name__)
@@ -72,20 +85,27 @@ class ResponseSink(Protocol):
 class Seat:
     """One handler's place at the queue: parked on its bell while there is nothing to do."""
 
-    __slots__ = ("bell", "blocked", "parked")
+    __slots__ = ("bell", "blocked", "heavy", "parked")
 
     def __init__(self) -> None:
         self.bell = threading.Lock()
         self.bell.acquire()
         self.parked = False
         self.blocked = False  # awake but in a request that does not come to an end: not counted as awake
+        self.heavy = False  # in a heavy request
 
 
 class RequestChannel:
     """Thread-safe. One for the data plane, one for the control plane (RP-36)."""
 
     def __init__(
-        self, limit: int = 500, *, clock: Clock | None = None, schedule: Schedule | None = None, eager: bool = False
+        self,
+        limit: int = 500,
+        *,
+        clock: Clock | None = None,
+        schedule: Schedule | None = None,
+        eager: bool = False,
+        budget: Budget | None = None,
     ) -> None:
         self.limit = limit
         self.now_ns: Callable[[], int] = (clock or SystemClock()).monotonic_ns
@@ -94,6 +114,7 @@ class RequestChannel:
         self._lock = threading.Lock()
         self._not_full = threading.Condition(self._lock)
         self._queue: deque[Request | ShutdownRequest] = deque()
+        self._heavy = HeavyLane((budget or Budget()).unsent_bytes)
         self._seats: set[Seat] = set()
         self._idle: list[Seat] = []
         self._awake = 0  # seats that are neither parked nor blocked
@@ -117,10 +138,15 @@ class RequestChannel:
         """As `put`, but the caller rings the bell of the seat that this returns: a processor does so just before it sleeps,
         because a handler that wakes while the processor still holds the GIL would only go to sleep again."""
         with self._lock:
-            if (len(self._queue) >= self.limit or self._closed) and not self._wait_for_room(still_wanted):
-                return False, None
-            self._queue.append(request)
-            if not self._idle or (self._awake > 0 and not self._eager):
+            if request.heavy:
+                if self._closed:
+                    return False, None
+                self._heavy.waiting.append(request)
+            else:
+                if (len(self._queue) >= self.limit or self._closed) and not self._wait_for_room(still_wanted):
+                    return False, None
+                self._queue.append(request)
+            if not self._idle or (self._awake > 0 and not self._eager) or not self._has_work():
                 return True, None
             return True, self._unpark()
 
@@ -151,11 +177,10 @@ class RequestChannel:
         if seat is None:
             return self._take_without_a_seat(timeout)
         with self._lock:
-            if seat.blocked:
-                seat.blocked = False
-                self._awake += 1
-            if self._queue:
-                return self._pop()
+            self._come_back(seat)
+            request = self._pop(seat)
+            if request is not None:
+                return request
             seat.parked = True
             self._awake -= 1
             self._idle.append(seat)
@@ -163,7 +188,7 @@ class RequestChannel:
         with self._lock:
             if not rung:
                 self._give_up_parking(seat)
-            return self._pop() if self._queue else None
+            return self._pop(seat)
 
     def _give_up_parking(self, seat: Seat) -> None:
         """The wait timed out. A waker may have chosen this seat meanwhile: then its ring is on the way and must be
@@ -185,16 +210,47 @@ class RequestChannel:
     def take_more(self, seat: Seat) -> Request | ShutdownRequest | None:
         """The oldest request if there is one; a handler that is not finished with its turn calls this."""
         with self._lock:
-            if seat.blocked:
-                seat.blocked = False
-                self._awake += 1
-            return self._pop() if self._queue else None
+            self._come_back(seat)
+            return self._pop(seat)
 
-    def _pop(self) -> Request | ShutdownRequest:
+    def _come_back(self, seat: Seat) -> None:
+        """Whatever this handler did has ended."""
+        if seat.blocked:
+            seat.blocked = False
+            self._awake += 1
+        if seat.heavy:
+            seat.heavy = False
+            self._heavy.end()
+
+    def _pop(self, seat: Seat) -> Request | ShutdownRequest | None:
+        queue = self._queue
+        if self._heavy.waiting and self._heavy.may_begin(len(self._seats)) and self._heavy_is_older():
+            return self._pop_heavy(seat)
+        if not queue:
+            return None
         self._taken += 1
         if self._putters:
             self._not_full.notify()
-        return self._queue.popleft()
+        return queue.popleft()
+
+    def _heavy_is_older(self) -> bool:
+        """A ShutdownRequest comes after all that may still be begun."""
+        head = self._queue[0] if self._queue else None
+        return not isinstance(head, Request) or self._heavy.waiting[0].start_ns <= head.start_ns
+
+    def _pop_heavy(self, seat: Seat) -> Request:
+        """From now on this handler is away for a while: another one takes over what is queued."""
+        self._taken += 1
+        seat.heavy = seat.blocked = True
+        self._awake -= 1
+        request = self._heavy.begin()
+        if self._idle and self._awake <= 0 and self._has_work():
+            self._unpark().bell.release()
+        return request
+
+    def _has_work(self) -> bool:
+        """Whether something waits that a handler may begin."""
+        return bool(self._queue) or self._heavy.may_begin(len(self._seats))
 
     def _unpark(self) -> Seat:
         seat = self._idle.pop()
@@ -216,23 +272,23 @@ class RequestChannel:
         """A handler leaves. If it was the last one awake, another takes over what is queued."""
         other = None
         with self._lock:
+            self._come_back(seat)
             self._seats.discard(seat)
-            if not seat.blocked:
-                self._awake -= 1
-            if self._queue and self._idle and self._awake <= 0:
+            self._awake -= 1
+            if self._idle and self._awake <= 0 and self._has_work():
                 other = self._unpark()
         if other is not None:
             other.bell.release()
 
     def has_backlog(self) -> bool:
         """Whether requests wait although a handler is idle; a processor then polls briefly and nudges."""
-        return bool(self._queue) and bool(self._idle)
+        return bool(self._idle) and self._has_work()
 
     def nudge(self) -> bool:
         """A processor that saw a backlog, a moment later: wake a further handler when the queue has not moved for a while, or
         moves too slowly. True when one was woken."""
         with self._lock:
-            if not self._queue or not self._idle:
+            if not self._idle or not self._has_work():
                 return False
             now_ns = self.now_ns()
             if self._taken != self._taken_at_nudge:
@@ -249,7 +305,7 @@ class RequestChannel:
         return True
 
     def _is_stale(self, now_ns: int) -> bool:
-        head = self._queue[0]
+        head = self._queue[0] if self._queue else None
         if now_ns - self._nudged_ns < STALLED_NS or not isinstance(head, Request):
             return False
         return now_ns - head.start_ns >= STALE_NS
@@ -266,20 +322,45 @@ class RequestChannel:
 
     def send_response(self, response: Response) -> None:
         """Hand a response to the processor that received its request (RP-28)."""
-        processor = self._processors.get(response.request.processor_id)
-        if processor is None:
-            log.warning("dropping %r: its processor was removed", response)
-            return
-        processor.enqueue_response(response)
+        processor = self._processor_of(response)
+        if processor is not None:
+            processor.enqueue_response(response)
 
     def post_response(self, response: Response) -> ResponseSink | None:
         """As `send_response`, without waking: the caller wakes the processor that this returns, and may do so once for many
         responses."""
-        processor = self._processors.get(response.request.processor_id)
+        processor = self._processor_of(response)
+        return processor if processor is not None and processor.post_response(response) else None
+
+    def _processor_of(self, response: Response) -> ResponseSink | None:
+        request = response.request
+        processor = self._processors.get(request.processor_id)
         if processor is None:
             log.warning("dropping %r: its processor was removed", response)
-            return None
-        return processor if processor.post_response(response) else None
+        elif request.heavy and type(response) is SendResponse:
+            with self._lock:
+                self._heavy.hold(request, response.send.memory(), self.now_ns())
+        return processor
+
+    def answer_gone(self, connection: ConnectionContext) -> None:
+        """The answer to a heavy request has left, or never will; every processor says so. Heavy requests may wait for its memory."""
+        seat = None
+        with self._lock:
+            if self._heavy.give_back(connection) and self._idle and self._awake <= 0 and self._has_work():
+                seat = self._unpark()
+        if seat is not None:
+            seat.bell.release()
+
+    def drop_slow_answers(self) -> None:
+        """Disconnect a client that takes the answer to a heavy request too slowly while other heavy requests wait for the memory. Called
+        by handlers that have nothing to do: there are some, as nothing heavy is begun then."""
+        with self._lock:
+            late = self._heavy.overdue(self.now_ns())
+        if late is not None:
+            log.warning(
+                "closing the connection of %s: it takes its answer too slowly, and others wait for the memory", late
+            )
+            self.send_response(CloseConnectionResponse(late))
 
     def start_throttling(self, request: Request) -> None:
         """Mute the channel of `request` until its throttle time is over (RP-39)."""
@@ -322,7 +403,9 @@ class RequestChannel:
         """Take out everything that is queued, for a shutdown that must not wait for it."""
         with self._lock:
             left = [item for item in self._queue if isinstance(item, Request)]
+            left.extend(self._heavy.waiting)
             self._queue.clear()
+            self._heavy.waiting.clear()
             self._not_full.notify_all()
         return left
 
@@ -330,7 +413,21 @@ class RequestChannel:
         return len(self._queue) >= self.limit
 
     def depth(self) -> int:
-        return len(self._queue)
+        """Requests that wait, of both kinds."""
+        return len(self._queue) + len(self._heavy.waiting)
+
+    def heavy_depth(self) -> int:
+        return len(self._heavy.waiting)
+
+    def heavy_running(self) -> int:
+        return self._heavy.running
+
+    def heavy_unsent(self) -> int:
+        """Bytes of answers to heavy requests that have not left yet."""
+        return self._heavy.unsent
+
+    def has_light_waiting(self) -> bool:
+        return bool(self._queue)
 
     def all_parked(self) -> bool:
         """Whether no handler has anything to do."""
@@ -346,12 +443,12 @@ class RequestChannel:
         """Used by the orderly shutdown, before the handlers are asked to end."""
         deadline = monotonic() + timeout
         pause = threading.Event()
-        while self._queue and monotonic() < deadline:
+        while self.depth() and monotonic() < deadline:
             pause.wait(0.002)
-        return not self._queue
+        return not self.depth()
 
     def __repr__(self) -> str:
         return (
             f"<RequestChannel {len(self._queue)}/{self.limit} handlers={len(self._seats)} idle={len(self._idle)} "
-            f"processors={len(self._processors)}>"
+            f"processors={len(self._processors)} {self._heavy!r}>"
         )

@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from barnabas.broker.budget import Budget
 from barnabas.broker.handlers import RequestHandlerPool
 from barnabas.broker.listeners import Listener
 from barnabas.broker.network.acceptor import Acceptor, SocketOptions
@@ -83,10 +84,10 @@ class SocketServer:
             self._add_acceptor(listener)
 
     def _new_plane(self, name: str, limit: int, apis: Mapping[int, ApiRow]) -> Plane:
-        config = self._config
+        config, budget = self._config, Budget.of(self._config)
         data = name == DATA
         return Plane(
-            RequestChannel(limit, clock=self._clock, schedule=self._schedule, eager=not gil_enabled()),
+            RequestChannel(limit, clock=self._clock, schedule=self._schedule, eager=not gil_enabled(), budget=budget),
             self.quotas,
             self.request_metrics,
             apis,
@@ -104,6 +105,7 @@ class SocketServer:
                 authentication_ns=config["barnabas.connection.first.request.ms"] * MS,
                 failed_authentication_delay_ns=config["connection.failed.authentication.delay.ms"] * MS,
             ),
+            budget,
             inline_requests(config) and data,
             baton=Baton(gil_enabled() and data),
             shared_core=SharedCore(
