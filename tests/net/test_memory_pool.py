@@ -88,10 +88,10 @@ def test_two_threads_that_release_at_the_same_moment_count_once(pool: MemoryPool
     other = pool.try_allocate(100)
     assert buffer is not None
     assert other is not None
-    give_back = buffer._give_back
-    assert give_back is not None
-    give_back(buffer)
-    give_back(buffer)
+    counted = buffer._pool
+    assert counted is not None
+    counted.give_back(buffer)
+    counted.give_back(buffer)
     assert pool.used() == 100
     other.release()
 

@@ -16,7 +16,7 @@ import pytest
 from barnabas.net.channel import Channel, ChannelState, DisconnectReason
 from barnabas.net.memory_pool import SimpleMemoryPool
 from barnabas.net.mute import MuteEvent, MuteState
-from barnabas.net.poller import PortablePoller
+from barnabas.net.poller import READ, PortablePoller
 from barnabas.net.selector import ChannelExists, Selector, SendInProgress
 from barnabas.net.send import FileRegion, Send, framed
 from tests.net.peers import Network, frame, read_frame, reset
@@ -265,7 +265,8 @@ def test_a_muted_channel_whose_peer_reset_does_not_spin(any_network: Network) ->
     channel, peer = any_network.open()
     any_network.selector.mute(channel)
     reset(peer)
-    any_network.poll_until(lambda: not channel.interest)
+    any_network.poll_until(lambda: not channel.interest & READ)
+    assert any_network.selector._poller.poll(0, 10) == []
     any_network.selector.poll(0.01)
     assert not any_network.selector.disconnected
     any_network.selector.unmute(channel)

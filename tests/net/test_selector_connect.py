@@ -11,6 +11,7 @@ import pytest
 from barnabas.net import selector as selector_module
 from barnabas.net.authenticator import AuthenticationFailed
 from barnabas.net.channel import Channel, ChannelState, DisconnectReason
+from barnabas.net.connecting import Preparing
 from barnabas.net.deadlines import Deadlines
 from barnabas.net.selector import ChannelExists
 from barnabas.net.send import Send, framed
@@ -142,7 +143,7 @@ def test_connected_and_disconnected_in_one_poll_is_a_disconnection_only(
     def explode(*_: object) -> None:
         raise RuntimeError("injected")
 
-    monkeypatch.setattr(network.selector, "_become_ready", explode)
+    monkeypatch.setattr(Preparing, "_become_ready", explode)
     channel = network.selector.connect("node", network.address)
     network.accept()
     assert network.disconnection() == (channel, DisconnectReason.INTERNAL_ERROR)

@@ -17,6 +17,7 @@ from barnabas.net.channel import DisconnectReason, Receive
 from barnabas.net.channel_table import ChannelTable
 from barnabas.net.deadlines import Deadlines
 from barnabas.net.memory_pool import FixedSizeMemoryPool, LeakTrackingMemoryPool, SimpleMemoryPool
+from barnabas.net.poller import READ
 from barnabas.net.selector import Selector
 from tests.net.peers import Network, frame
 
@@ -33,7 +34,7 @@ def test_a_channel_without_memory_is_muted_and_resumes(make_network: MakeNetwork
     held = network.receive()
     second_peer.sendall(frame(b"abc"))
     network.poll_until(lambda: second.muted_for_memory)
-    network.poll_until(lambda: not second.interest)
+    network.poll_until(lambda: not second.interest & READ)
     network.selector.poll(0)
     assert not network.selector.completed_receives
     assert network.selector.statistics()["waiting_for_memory"] == 1
@@ -115,8 +116,10 @@ def test_a_channel_that_closes_while_it_waits_or_reads_gives_all_back(make_netwo
     reading, reading_peer = network.open()
     waiting, waiting_peer = network.open()
     graceful, graceful_peer = network.open()
+    holder = pool.try_allocate(6)
+    assert holder is not None
     reading_peer.sendall(frame(b"0123456789")[:8])
-    network.poll_until(lambda: pool.used() == 10)
+    network.poll_until(lambda: pool.used() == 10)  # 6 and the 4 that have arrived
     for channel, peer in ((waiting, waiting_peer), (graceful, graceful_peer)):
         peer.sendall(frame(b"abc"))
         network.poll_until(lambda one=channel: one.muted_for_memory)
@@ -124,8 +127,9 @@ def test_a_channel_that_closes_while_it_waits_or_reads_gives_all_back(make_netwo
     network.selector.close(graceful, graceful=True)
     assert network.disconnection()[0] is graceful
     assert network.selector.statistics()["waiting_for_memory"] == 0
-    reading_peer.close()
-    assert network.disconnection() == (reading, DisconnectReason.REMOTE_CLOSE)
+    network.selector.close(reading)
+    assert pool.used() == 6
+    holder.release()
     assert (pool.used(), pool.available()) == (0, 10)
 
 
@@ -180,6 +184,68 @@ def test_every_request_is_served_with_memory_for_one(make_network: MakeNetwork) 
             one.release()
         receive.release()
     assert set(counts.values()) == {5}
+
+
+def test_what_is_only_announced_takes_no_memory_from_others(make_network: MakeNetwork) -> None:
+    """RP-25: three peers announce more than the whole pool and send four bytes of it."""
+    pool = SimpleMemoryPool(1_000_000)
+    network = make_network(memory_pool=pool, max_receive_size=100_000_000)
+    liars = [network.open() for _ in range(3)]
+    for _, peer in liars:
+        peer.sendall(frame(bytes(50_000_000))[:8])
+    network.poll_until(lambda: pool.used() == 12)
+    _, peer = network.open()
+    for _ in range(5):
+        peer.sendall(frame(b"x" * 1000))
+        assert network.payload() == b"x" * 1000
+    assert pool.used() == 12
+
+
+def test_unfinished_frames_that_fill_the_pool_stop_nobody(make_network: MakeNetwork) -> None:
+    """RP-25: one channel at a time reads on credit; the pool is exceeded by its frame only."""
+    pool = SimpleMemoryPool(100)
+    network = make_network(memory_pool=pool)
+    for _, peer in [network.open() for _ in range(4)]:
+        peer.sendall(frame(bytes(60))[:34])
+    network.poll_until(lambda: pool.used() >= 100)
+    opened = [network.open() for _ in range(5)]
+    for number, (_, peer) in enumerate(opened):
+        peer.sendall(frame(bytes([number]) * 70))
+    most = 0
+    got = set()
+    for _ in opened:
+        receive = network.receive()
+        network.selector.poll(0)
+        assert not network.selector.completed_receives  # the next waits until this one is handled
+        most = max(most, pool.used())
+        got.add(bytes(receive.payload[:1]))
+        receive.release()
+    assert got == {bytes([number]) for number in range(5)}
+    assert most <= 120 + 70
+
+
+def test_who_stalls_on_credit_while_others_wait_loses_its_connection(
+    make_network: MakeNetwork, caplog: pytest.LogCaptureFixture
+) -> None:
+    pool = SimpleMemoryPool(100)
+    network = make_network(memory_pool=pool)
+    _, full = network.open()
+    full.sendall(frame(bytes(200))[:104])
+    network.poll_until(lambda: pool.used() == 100)
+    staller, peer = network.open("staller")
+    peer.sendall(frame(bytes(60))[:34])
+    network.poll_until(lambda: pool.used() == 130)
+    waiting, third = network.open()
+    third.sendall(frame(b"served"))
+    network.poll_until(lambda: waiting.muted_for_memory)
+    network.clock.advance(0.9)
+    network.selector.poll(0)
+    assert staller.ready
+    network.clock.advance(0.2)
+    network.poll_until(lambda: network.selector.disconnected)
+    assert network.selector.disconnected == [(staller, DisconnectReason.STALLED)]
+    assert "staller: stalled in the middle of a request while others waited for memory" in caplog.text
+    assert [bytes(receive.payload) for receive in network.selector.completed_receives] == [b"served"]
 
 
 def test_ready_channels_are_shuffled_when_memory_is_low(

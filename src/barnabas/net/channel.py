@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import logging
 import socket
+from collections.abc import Callable
 from enum import Enum
+from mmap import mmap
 from typing import TYPE_CHECKING, Final
 
 from barnabas.net.authenticator import NO_AUTHENTICATION, Authenticator
@@ -18,6 +20,7 @@ from barnabas.net.transport import PlaintextTransport, Transport
 if TYPE_CHECKING:
     from barnabas.net.deadlines import DeadlineQueue
     from barnabas.net.memory_pool import PooledBuffer
+    from barnabas.net.read_on import HeldBytes
     from barnabas.net.send import Send
 
 __all__ = ["Channel", "ChannelState", "DisconnectReason", "Receive"]
@@ -47,6 +50,7 @@ class DisconnectReason(Enum):
     INVALID_RECEIVE = "invalid frame"
     FIRST_FRAME_TIMEOUT = "first request not received in time"
     FRAME_TIMEOUT = "request not received in time"
+    STALLED = "stalled in the middle of a request while others waited for memory"
     WRITE_TIMEOUT = "response not read in time"
     AUTHENTICATION_TIMEOUT = "not authenticated in time"
     AUTHENTICATION_FAILED = "authentication failed"
@@ -96,6 +100,8 @@ class Channel:
         "current_send",
         "error",
         "fd",
+        "held",
+        "hung_up",
         "id",
         "interest",
         "largest_body",
@@ -123,7 +129,7 @@ class Channel:
         self.socket = sock
         self.fd = sock.fileno()
         self.transport: Transport = transport if transport is not None else PlaintextTransport(sock)
-        self.recv_into = self.transport.recv_into  # one attribute less on the way of every request
+        self.recv_into: Callable[..., int] = self.transport.recv_into  # saves an attribute look-up for every request
         self.authenticator: Authenticator = authenticator if authenticator is not None else NO_AUTHENTICATION
         self.state: ChannelState = NOT_CONNECTED
         self.mute_state: MuteState = NOT_MUTED
@@ -134,6 +140,8 @@ class Channel:
         self.attachment: object = None
         self.last_active_ns = 0
         self.interest = 0  # what the poller watches for now
+        self.hung_up = False  # the peer sends no more; noticed while we did not read
+        self.held: HeldBytes | None = None  # read while a send was stuck, see read_on.py
         self.current_send: Send | None = None
         self.read_timer: DeadlineQueue | None = None  # the read-side deadline that runs for this channel
         self.close_reason: DisconnectReason | None = None
@@ -141,7 +149,7 @@ class Channel:
         # Receive state, see frame.py.
         self.leftover = b""
         self.leftover_position = 0
-        self.body: bytearray | None = None
+        self.body: bytearray | mmap | None = None
         self.body_size = 0
         self.body_received = 0
         self.largest_body = 0

@@ -1,6 +1,7 @@
 """From a socket to a ready channel: the non-blocking connect (PP-33), handshake and authentication (PP-37).
 
-Role: the steps that a channel takes before frames flow, without the selector. Thread: the selector's owner; no lock, no state.
+Role: the steps that a channel takes before frames flow, its interest and deadlines meanwhile. Errors pass to the selector, which closes
+the channel. Thread: the selector's owner; no lock.
 """
 
 from __future__ import annotations
@@ -9,9 +10,12 @@ import errno
 import os
 import socket
 
-from barnabas.net.channel import Channel, ChannelState
+from barnabas.net.channel import AUTHENTICATE, NOT_CONNECTED, READY, Channel, DisconnectReason
+from barnabas.net.channel_table import ChannelTable
+from barnabas.net.deadlines import Timers
+from barnabas.net.poller import HANG_UP, READ, WRITE
 
-__all__ = ["advance", "check_connected", "is_prepared", "start_connect"]
+__all__ = ["Preparing", "start_connect"]
 
 _IN_PROGRESS = (errno.EINPROGRESS, errno.EWOULDBLOCK, errno.EAGAIN)
 
@@ -37,21 +41,70 @@ def start_connect(address: tuple[str, int], send_buffer: int, receive_buffer: in
     return sock, not code
 
 
-def check_connected(channel: Channel) -> None:
-    """The connect of the channel has ended: OSError says that it failed."""
-    code = channel.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-    if code:
-        raise OSError(code, os.strerror(code))
-    channel.state = ChannelState.AUTHENTICATE
+class Preparing:
+    """The channels of one selector that are not ready yet. `connected` gets each that we began to connect, once it is."""
+
+    __slots__ = ("_connected", "_table", "_timers")
+
+    def __init__(self, table: ChannelTable, timers: Timers, connected: list[Channel]) -> None:
+        self._table = table
+        self._timers = timers
+        self._connected = connected
+
+    def begin(self, channel: Channel, now_ns: int) -> None:
+        """A connection that we accepted."""
+        channel.state = AUTHENTICATE
+        if _is_prepared(channel):
+            self._become_ready(channel)
+            self._timers.start_reading(channel, self._timers.first_frame, now_ns)
+        else:
+            self._timers.start_reading(channel, self._timers.authentication, now_ns)
+
+    def step(self, channel: Channel, now_ns: int) -> bool:
+        """Something happened on a channel that is not ready; True when it is now. OSError: the connect or the handshake failed;
+        AuthenticationFailed passes."""
+        if channel.state is NOT_CONNECTED:
+            self._finish_connect(channel)
+            if _is_prepared(channel):
+                self._become_ready(channel)
+                return True
+            self._timers.start_reading(channel, self._timers.authentication, now_ns)
+        if _advance(channel):
+            self._timers.start_reading(channel, self._timers.first_frame, now_ns)
+            self._become_ready(channel)
+            return True
+        writes = channel.transport.wants_write or channel.authenticator.wants_write
+        self._table.set_interest(channel, READ | HANG_UP | (WRITE if writes else 0))
+        return False
+
+    def refuse(self, channel: Channel, error: Exception, now_ns: int) -> bool:
+        """RP-22: the answer to a failed authentication comes late, so that guessing is slow. False: it shall come now."""
+        channel.error = error
+        channel.close_reason = DisconnectReason.AUTHENTICATION_FAILED
+        self._timers.stop_reading(channel)
+        self._table.set_interest(channel, 0)
+        return self._timers.delayed_close.start(channel, now_ns)
+
+    def _finish_connect(self, channel: Channel) -> None:
+        code = channel.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if code:
+            raise OSError(code, os.strerror(code))
+        channel.state = AUTHENTICATE
+        self._connected.append(channel)
+
+    def _become_ready(self, channel: Channel) -> None:
+        channel.state = READY
+        channel.principal = channel.authenticator.principal
+        self._table.set_interest(channel, READ | HANG_UP | (0 if channel.current_send is None else WRITE))
 
 
-def is_prepared(channel: Channel) -> bool:
+def _is_prepared(channel: Channel) -> bool:
     """Handshake and authentication are done."""
     return channel.transport.ready and channel.authenticator.complete
 
 
-def advance(channel: Channel) -> bool:
-    """One non-blocking step of handshake and authentication; True when both are done. AuthenticationFailed passes."""
+def _advance(channel: Channel) -> bool:
+    """One non-blocking step of handshake and authentication; True when both are done."""
     transport = channel.transport
     try:
         if not transport.ready:
@@ -60,4 +113,4 @@ def advance(channel: Channel) -> bool:
             channel.authenticator.authenticate(transport)
     except BlockingIOError:
         return False
-    return is_prepared(channel)
+    return _is_prepared(channel)

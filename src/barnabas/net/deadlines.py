@@ -28,9 +28,10 @@ class Deadlines:
     write_ns: int = 60 * _SECOND  # a send without any progress
     authentication_ns: int = 10 * _SECOND  # registered until handshake and authentication are done
     failed_authentication_delay_ns: int = 0  # RP-22: the close after a failed authentication waits this long
+    stuck_ns: int = 10 * _SECOND  # a send that takes longer is named in the log, once
 
 
-NO_DEADLINES = Deadlines(0, 0, 0, 0, 0)
+NO_DEADLINES = Deadlines(0, 0, 0, 0, 0, 0)
 
 
 class DeadlineQueue:
@@ -75,12 +76,13 @@ class DeadlineQueue:
 class Timers:
     """The deadline queues of one selector."""
 
-    __slots__ = ("authentication", "delayed_close", "first_frame", "frame", "write")
+    __slots__ = ("authentication", "delayed_close", "first_frame", "frame", "stuck", "write")
 
     def __init__(self, deadlines: Deadlines) -> None:
         self.first_frame = DeadlineQueue(deadlines.first_frame_ns, DisconnectReason.FIRST_FRAME_TIMEOUT)
         self.frame = DeadlineQueue(deadlines.frame_ns, DisconnectReason.FRAME_TIMEOUT)
         self.write = DeadlineQueue(deadlines.write_ns, DisconnectReason.WRITE_TIMEOUT)
+        self.stuck = DeadlineQueue(deadlines.stuck_ns, DisconnectReason.WRITE_TIMEOUT)
         self.authentication = DeadlineQueue(deadlines.authentication_ns, DisconnectReason.AUTHENTICATION_TIMEOUT)
         delay_ns = deadlines.failed_authentication_delay_ns
         self.delayed_close = DeadlineQueue(delay_ns, DisconnectReason.AUTHENTICATION_FAILED)
@@ -100,9 +102,10 @@ class Timers:
     def stop_all(self, channel: Channel) -> None:
         self.stop_reading(channel)
         self.write.stop(channel)
+        self.stuck.stop(channel)
         self.delayed_close.stop(channel)
 
     def expired(self, now_ns: int) -> Iterator[tuple[Channel, DeadlineQueue]]:
-        for queue in (self.first_frame, self.frame, self.authentication, self.write, self.delayed_close):
+        for queue in (self.first_frame, self.frame, self.authentication, self.write, self.stuck, self.delayed_close):
             while (channel := queue.pop_expired(now_ns)) is not None:
                 yield channel, queue

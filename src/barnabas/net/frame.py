@@ -5,16 +5,17 @@
 
 Role: two readers with one interface, `read` (at most one whole frame per call) and `next_buffered` (a frame from bytes that were read
 before, without touching the socket). `ReadAheadReader` serves an unlimited pool: one `recv_into` of a shared scratch may hold several
-frames, what is left stays on the channel. `PooledReader` serves a bounded pool: it reads exactly the 4 bytes, claims the memory, then
-reads exactly the body. In both, memory grows with the bytes that arrive, never with the claimed size.
+frames, what is left stays on the channel. `PooledReader` serves a bounded pool: it reads exactly the 4 bytes, then exactly the body, and
+claims memory for what has arrived. In both, memory grows with the bytes that arrive, never with the announced size.
 Errors: BlockingIOError = nothing there now; EndOfStream, InvalidReceive, OversizedClaim, OSError = close the channel.
 Thread: one reader per selector, used by its owner only; no lock.
 """
 
 from __future__ import annotations
 
+from mmap import mmap
 from struct import Struct
-from typing import Protocol
+from typing import Protocol, cast
 
 from barnabas.errors import BarnabasError
 from barnabas.net.channel import Channel, Receive
@@ -29,6 +30,8 @@ SCRATCH_BYTES = 64 * 1024
 _SMALL_FRAME = SCRATCH_BYTES // 2
 _TLS_BEGINS = (b"\x16\x03", b"\x15\x03")  # a handshake, or the alert with which a TLS port refuses plaintext
 
+_POOLED_READ = 256 * 1024  # a pool may be exceeded by as much
+STALLED_NS = 1_000_000_000
 _HTTP_BEGINS = int.from_bytes(b"HTTP", "big")
 
 
@@ -80,7 +83,7 @@ class ReadAheadReader:
         if rest:
             return self._read_behind(channel, rest)
         if channel.body is not None:
-            return self._read_body(channel, channel.body)
+            return self._read_body(channel, cast(bytearray, channel.body))
         scratch = self._scratch
         count = channel.recv_into(scratch)
         if count > 3:
@@ -199,42 +202,60 @@ def _begin_body(channel: Channel, size: int, begin: memoryview) -> bytearray:
 
 
 class PooledReader:
-    """Reads the size, then claims its memory, then reads the body; without memory the channel waits in `muted_for_memory`."""
+    """Reads the size, then the body; every byte of a body that arrives is charged to the pool, none that is only announced.
 
-    __slots__ = ("_max_size", "_pool", "_scratch", "_view", "bytes_in", "waiters")
+    Without memory channels wait in `muted_for_memory`, in the order in which they began to. When all memory is held by unfinished frames
+    nothing would come back until they are whole, so one channel at a time reads on credit then: the pool is exceeded by that frame at
+    most. A channel that has the credit and sends nothing for `STALLED_NS` while others wait loses its connection.
+    """
+
+    __slots__ = ("_credit", "_max_size", "_pool", "_scratch", "_view", "bytes_in", "waiters")
 
     def __init__(self, max_size: int, pool: MemoryPool) -> None:
         self._max_size = max_size
         self._pool = pool
         self._scratch = bytearray(SCRATCH_BYTES)
         self._view = memoryview(self._scratch)
+        self._credit: Channel | None = None  # who reads on credit, until its frame is whole
         self.bytes_in = 0
         self.waiters: dict[Channel, None] = {}  # in the order in which they found no memory
 
     def read(self, channel: Channel) -> Receive | None:
-        if channel.body is None:
-            if not self._read_size(channel):
-                return None
-            if not channel.body_size:
-                return Receive(channel, b"")
-            # Whoever waits longer goes first, else a lucky newcomer could starve a waiter.
-            if self.waiters or not self._claim(channel):
-                channel.muted_for_memory = True
-                self.waiters[channel] = None
-                return None
-            try:
-                return self._read_body(channel)
-            except BlockingIOError:
-                return None  # the size was read: the frame has begun and its deadline runs
-        return self._read_body(channel)
+        if channel.body is not None:
+            return self._read_body(channel)
+        if not self._read_size(channel):
+            return None
+        if not channel.body_size:
+            return Receive(channel, b"")
+        # Whoever waits longer goes first, else a lucky newcomer could starve a waiter.
+        if self.waiters or not self._open(channel):
+            self._wait(channel)
+            return None
+        try:
+            return self._read_body(channel)
+        except BlockingIOError:
+            return None  # the size was read: the frame has begun and its deadline runs
 
     def resume(self, channel: Channel) -> bool:
-        """Claim the memory that `channel` waits for; False when there is still none."""
-        if not self._claim(channel):
+        """The first waiter asks again; False when there is still no memory."""
+        if not (self._may_read(channel, channel.buffer) if channel.buffer is not None else self._open(channel)):
             return False
         channel.muted_for_memory = False
         del self.waiters[channel]
         return True
+
+    def stalled(self, now_ns: int) -> Channel | None:
+        """The channel that has the credit, when it does not use it although others wait."""
+        channel = self._credit
+        if channel is None or not self.waiters or now_ns - channel.last_active_ns < STALLED_NS:
+            return None
+        return channel
+
+    def forget(self, channel: Channel) -> None:
+        """The channel leaves the selector."""
+        self.waiters.pop(channel, None)
+        if self._credit is channel:
+            self._credit = None
 
     def next_buffered(self, channel: Channel) -> Receive | None:
         """Exact reads leave nothing over."""
@@ -242,6 +263,10 @@ class PooledReader:
 
     def has_next(self, channel: Channel) -> bool:
         return False
+
+    def _wait(self, channel: Channel) -> None:
+        channel.muted_for_memory = True
+        self.waiters[channel] = None
 
     def _read_size(self, channel: Channel) -> bool:
         start = len(channel.leftover)
@@ -257,38 +282,57 @@ class PooledReader:
         channel.body_size = size
         return True
 
-    def _claim(self, channel: Channel) -> bool:
-        buffer = self._pool.try_allocate(channel.body_size)
+    def _open(self, channel: Channel) -> bool:
+        """A buffer for the frame whose size was read."""
+        buffer = self._pool.open(channel.body_size)
         if buffer is None:
             return False
-        if buffer.size <= channel.largest_body and not buffer.reused:
-            buffer.data = bytearray(buffer.size)  # as in `_begin_body`
+        if not self._may_read(channel, buffer):
+            buffer.release()
+            return False
+        if buffer.size > SCRATCH_BYTES and not buffer.reused:
+            # Pages that no byte has arrived for take no memory, and all of them go back to the system at the end.
+            buffer.data = mmap(-1, buffer.size)
         channel.buffer = buffer
         channel.body = buffer.data
         channel.body_received = 0
+        return True
+
+    def _may_read(self, channel: Channel, buffer: PooledBuffer) -> bool:
+        """Whether more of a frame may be read: there is memory, or this one has the credit."""
+        if buffer.reused or self._pool.available() > 0 or self._credit is channel:
+            return True
+        if self._credit is not None or not self._pool.only_unfinished():
+            return False
+        self._credit = channel
         return True
 
     def _read_body(self, channel: Channel) -> Receive | None:
         buffer = channel.buffer
         if buffer is None:
             raise BarnabasError(f"{channel!r} reads a body without memory")
+        if not self._may_read(channel, buffer):
+            self._wait(channel)
+            return None
         received = channel.body_received
         remaining = buffer.size - received
-        if len(buffer.data) >= buffer.size:  # allocated whole
-            count = self._receive(channel, memoryview(buffer.data)[received : buffer.size])
-        else:
+        data = buffer.data
+        if isinstance(data, bytearray) and len(data) < buffer.size:  # a small frame: its memory grows as it comes
             part = self._view[: min(remaining, SCRATCH_BYTES)]
             count = self._receive(channel, part)
-            buffer.data += part[:count]
+            data += part[:count]
+        else:
+            stop = received + min(remaining, _POOLED_READ)
+            count = self._receive(channel, memoryview(data)[received:stop])
+        buffer.charge(count)
         channel.body_received = received + count
-        if count < remaining:
-            return None
-        return self._complete(channel, buffer)
+        return self._complete(channel, buffer) if count == remaining else None
 
     def _complete(self, channel: Channel, buffer: PooledBuffer) -> Receive:
         channel.body = channel.buffer = None
-        if buffer.size > channel.largest_body:
-            channel.largest_body = buffer.size
+        buffer.finish()
+        if self._credit is channel:
+            self._credit = None
         return Receive(channel, memoryview(buffer.data)[: buffer.size], buffer)
 
     def _receive(self, channel: Channel, into: memoryview) -> int:

@@ -1,8 +1,8 @@
 """Memory pools: the bound on bytes of requests that were read but not yet handled (RP-25, `queued.max.request.bytes`).
 
-Role: a pool counts; it hands out `PooledBuffer` claims. A claim is counted whole when it is made, but its memory grows with the bytes
-that really arrive, so the 4-byte size of an unauthenticated peer allocates nothing. As in Kafka the bound is not strict: a claim of any
-size succeeds while something is free, so that one request larger than what is left cannot wait for ever.
+Role: a pool counts; it hands out `PooledBuffer`s. A buffer is charged for the bytes that really arrive, so the 4-byte size of an
+unauthenticated peer costs nothing. As in Kafka the bound is not strict: a charge of any size succeeds while something is free, so that
+one request larger than what is left cannot wait for ever.
 Thread: any (processors allocate, request handlers release). Lock: `_lock` of each pool; listeners run outside it.
 """
 
@@ -12,6 +12,7 @@ import logging
 import threading
 import weakref
 from collections.abc import Callable
+from mmap import mmap
 from typing import Protocol
 
 from barnabas.errors import BarnabasError
@@ -47,32 +48,66 @@ class MemoryPool(Protocol):
     def unlimited(self) -> bool: ...
     def available(self) -> int: ...
     def used(self) -> int: ...
-    def try_allocate(self, size: int) -> PooledBuffer | None: ...
+    def open(self, size: int) -> PooledBuffer | None:
+        """A buffer for `size` bytes, charged as they arrive. None when the pool cannot serve another one now."""
+
+    def try_allocate(self, size: int) -> PooledBuffer | None:
+        """A buffer that is charged for all its bytes at once. None when nothing is free."""
+
+    def only_unfinished(self) -> bool:
+        """Whether all that is used belongs to buffers that are still being filled: nothing comes back before one is whole."""
+
     def add_listener(self, listener: Callable[[], None]) -> None: ...
     def remove_listener(self, listener: Callable[[], None]) -> None: ...
 
 
+class Charge:
+    """What a buffer costs its pool now; outlives the buffer, so that a leak can be booked. The pool's lock guards it."""
+
+    __slots__ = ("bytes", "finished")
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self.finished = False  # all its bytes have arrived
+
+
 class PooledBuffer:
-    """A claim of `size` bytes on a pool; `data` holds what arrived. `release` gives the claim back, once, from any thread."""
+    """Room for `size` bytes of a pool; `data` holds what arrived. `release` gives what was charged back, once, from any thread."""
 
-    __slots__ = ("__weakref__", "_finalizer", "_give_back", "data", "reused", "size")
+    __slots__ = ("__weakref__", "_finalizer", "_pool", "cost", "data", "reused", "size")
 
-    def __init__(
-        self, size: int, data: bytearray, reused: bool, give_back: Callable[[PooledBuffer], None] | None
-    ) -> None:
+    def __init__(self, size: int, data: bytearray, reused: bool, pool: _BoundedPool | None) -> None:
         self.size = size
-        self.data = data
-        self.reused = reused  # True: `data` is whole already and belongs to the pool again after release
-        self._give_back = give_back
-        self._finalizer: weakref.finalize[[int], PooledBuffer] | None = None
+        self.data: bytearray | mmap = data
+        self.reused = reused  # True: `data` is whole and paid for, and belongs to the pool again after release
+        self.cost = Charge()
+        self._pool = pool  # None once it is released
+        self._finalizer: weakref.finalize[[Charge], PooledBuffer] | None = None
+
+    @property
+    def released(self) -> bool:
+        return self._pool is None
+
+    def charge(self, count: int) -> None:
+        """`count` bytes more have arrived."""
+        pool = self._pool
+        if pool is not None:
+            pool.charge(self, count)
+
+    def finish(self) -> None:
+        """Its last byte has arrived."""
+        pool = self._pool
+        if pool is not None:
+            pool.finish(self)
 
     def release(self) -> None:
         """Give the bytes back; a second call does nothing."""
-        if self._give_back is not None:
-            self._give_back(self)
+        pool = self._pool
+        if pool is not None:
+            pool.give_back(self)
 
     def __repr__(self) -> str:
-        return f"<PooledBuffer size={self.size} received={len(self.data)} released={self._give_back is None}>"
+        return f"<PooledBuffer size={self.size} charged={self.cost.bytes} released={self.released}>"
 
 
 class UnlimitedMemoryPool:
@@ -87,8 +122,13 @@ class UnlimitedMemoryPool:
     def used(self) -> int:
         return 0
 
-    def try_allocate(self, size: int) -> PooledBuffer:
+    def open(self, size: int) -> PooledBuffer:
         return PooledBuffer(size, bytearray(), False, None)
+
+    try_allocate = open
+
+    def only_unfinished(self) -> bool:
+        return False
 
     def add_listener(self, listener: Callable[[], None]) -> None:
         """Memory never comes back because it never runs out: there is nothing to listen to."""
@@ -117,8 +157,22 @@ class _BoundedPool:
         with self._lock:
             self._listeners = tuple(one for one in self._listeners if one != listener)
 
+    def charge(self, buffer: PooledBuffer, count: int) -> None:
+        """`count` bytes of `buffer` have arrived."""
+        raise AssertionError(f"{type(self).__name__} has no charge")
+
+    def finish(self, buffer: PooledBuffer) -> None:
+        """The last byte of `buffer` has arrived."""
+
+    def only_unfinished(self) -> bool:
+        return False
+
+    def give_back(self, buffer: PooledBuffer) -> None:
+        """`buffer` is not needed any more."""
+        raise AssertionError(f"{type(self).__name__} has no give_back")
+
     def _notify(self) -> None:
-        """Only the step from "nothing free" to "something free" is told: before it nobody can be waiting."""
+        """Only what comes back while nothing was free is told: otherwise nobody can be waiting."""
         for listener in self._listeners:
             listener()
 
@@ -132,12 +186,19 @@ class SimpleMemoryPool(_BoundedPool):
         super().__init__()
         self.size = size
         self._free = size
+        self._unfinished = 0  # charged to buffers that are still being filled
 
     def available(self) -> int:
         return self._free
 
     def used(self) -> int:
         return self.size - self._free
+
+    def open(self, size: int) -> PooledBuffer | None:
+        """Costs nothing yet, so it always succeeds; whether more may be read is the reader's decision."""
+        if size <= 0:
+            raise ValueError(f"a claim must be positive, not {size}")
+        return self._make(size)
 
     def try_allocate(self, size: int) -> PooledBuffer | None:
         if size <= 0:
@@ -146,20 +207,46 @@ class SimpleMemoryPool(_BoundedPool):
             if self._free <= 0:
                 return None
             self._free -= size
-        return self._make(size)
+        buffer = self._make(size)
+        buffer.cost.bytes = size
+        buffer.cost.finished = True
+        return buffer
 
     def _make(self, size: int) -> PooledBuffer:
-        return PooledBuffer(size, bytearray(), False, self._give_back)
+        return PooledBuffer(size, bytearray(), False, self)
 
-    def _give_back(self, buffer: PooledBuffer) -> None:
+    def charge(self, buffer: PooledBuffer, count: int) -> None:
         with self._lock:
-            if buffer._give_back is None:  # another thread released it meanwhile
+            if buffer._pool is not None:
+                self._free -= count
+                self._unfinished += count
+                buffer.cost.bytes += count
+
+    def finish(self, buffer: PooledBuffer) -> None:
+        with self._lock:
+            if buffer._pool is not None and not buffer.cost.finished:
+                buffer.cost.finished = True
+                self._unfinished -= buffer.cost.bytes
+
+    def only_unfinished(self) -> bool:
+        with self._lock:
+            return self.size - self._free <= self._unfinished
+
+    def _take_back(self, cost: Charge) -> bool:
+        """Called with the lock. Whether nothing was free before."""
+        was_used_up = self._free <= 0
+        self._free += cost.bytes
+        if not cost.finished:
+            self._unfinished -= cost.bytes
+        return was_used_up
+
+    def give_back(self, buffer: PooledBuffer) -> None:
+        with self._lock:
+            if buffer._pool is None:  # another thread released it meanwhile
                 return
-            buffer._give_back = None
-            came_back = self._free <= 0
-            self._free += buffer.size
-            came_back = came_back and self._free > 0
-        if came_back:
+            buffer._pool = None
+            was_used_up = self._take_back(buffer.cost)
+        if was_used_up:
             self._notify()
 
     def __repr__(self) -> str:
@@ -174,29 +261,30 @@ class LeakTrackingMemoryPool(SimpleMemoryPool):
         self.leaks = 0
         # A finalizer may run inside any allocation, also of a thread that holds `_lock` or a listener's lock: it takes no lock and
         # tells nobody. The next call into the pool books what it left here; a selector with waiting channels calls every poll.
-        self._leaked: list[int] = []
+        self._leaked: list[Charge] = []
 
     def _make(self, size: int) -> PooledBuffer:
         buffer = super()._make(size)
-        finalizer = weakref.finalize(buffer, self._on_leak, size)
+        finalizer = weakref.finalize(buffer, self._on_leak, buffer.cost)
         finalizer.atexit = False
         buffer._finalizer = finalizer
         return buffer
 
-    def _on_leak(self, size: int) -> None:
-        self._leaked.append(size)
+    def _on_leak(self, cost: Charge) -> None:
+        self._leaked.append(cost)
 
     def _book_leaks(self) -> None:
         while self._leaked:
             try:
-                size = self._leaked.pop()
+                cost = self._leaked.pop()
             except IndexError:  # another thread booked it
                 return
             with self._lock:
-                self._free += size
+                self._take_back(cost)
                 self.leaks += 1
             log.error(
-                "A request buffer of %d bytes was garbage-collected without release; its bytes were given back", size
+                "A request buffer of %d bytes was garbage-collected without release; its bytes were given back",
+                cost.bytes,
             )
             self._notify()
 
@@ -213,10 +301,10 @@ class LeakTrackingMemoryPool(SimpleMemoryPool):
             self._book_leaks()
         return super().try_allocate(size)
 
-    def _give_back(self, buffer: PooledBuffer) -> None:
+    def give_back(self, buffer: PooledBuffer) -> None:
         if buffer._finalizer is not None:
             buffer._finalizer.detach()
-        super()._give_back(buffer)
+        super().give_back(buffer)
 
 
 class FixedSizeMemoryPool(_BoundedPool):
@@ -252,14 +340,22 @@ class FixedSizeMemoryPool(_BoundedPool):
             data = self._kept.pop() if self._kept else None
         if data is None:
             data = bytearray(self.buffer_size)
-        return PooledBuffer(size, data, True, self._give_back)
+        return PooledBuffer(size, data, True, self)
 
-    def _give_back(self, buffer: PooledBuffer) -> None:
+    def open(self, size: int) -> PooledBuffer | None:
+        """A buffer of this pool is paid for as soon as it is taken."""
+        return self.try_allocate(size)
+
+    def charge(self, buffer: PooledBuffer, count: int) -> None:
+        """Paid for already."""
+
+    def give_back(self, buffer: PooledBuffer) -> None:
         with self._lock:
-            if buffer._give_back is None:
+            if buffer._pool is None:
                 return
-            buffer._give_back = None
-            self._kept.append(buffer.data)
+            buffer._pool = None
+            if isinstance(buffer.data, bytearray):
+                self._kept.append(buffer.data)
             buffer.data = bytearray()
             self._free += 1
             came_back = self._free == 1

@@ -11,12 +11,14 @@ import select
 import selectors
 import socket
 import threading
-from typing import Protocol
+from typing import Final, Protocol
 
-__all__ = ["READ", "WRITE", "Poller", "PortablePoller", "Waker", "default_poller"]
+__all__ = ["BROKEN", "HANG_UP", "READ", "WRITE", "Poller", "PortablePoller", "Waker", "default_poller"]
 
 READ = 1  # EPOLLIN
 WRITE = 4  # EPOLLOUT
+HANG_UP: Final = getattr(select, "EPOLLRDHUP", 0)  # the peer sends no more; elsewhere only reading tells
+BROKEN = 0x18  # EPOLLERR | EPOLLHUP, reported without being asked for
 
 
 class Poller(Protocol):
@@ -28,19 +30,23 @@ class Poller(Protocol):
 
 
 class PortablePoller:
-    """epoll's interface over `selectors` (kqueue, poll); also usable on Linux."""
+    """epoll's interface over `selectors` (kqueue, poll); also usable on Linux. It cannot watch for a hang-up alone."""
 
     def __init__(self, selector: selectors.BaseSelector | None = None) -> None:
         self._selector = selector if selector is not None else selectors.DefaultSelector()
 
     def register(self, fd: int, events: int, /) -> None:
-        self._selector.register(fd, _to_selectors(events))
+        wanted = _to_selectors(events)
+        if wanted:
+            self._selector.register(fd, wanted)
 
     def modify(self, fd: int, events: int, /) -> None:
-        self._selector.modify(fd, _to_selectors(events))
+        self.unregister(fd)
+        self.register(fd, events)
 
     def unregister(self, fd: int, /) -> None:
-        self._selector.unregister(fd)
+        if fd in self._selector.get_map():
+            self._selector.unregister(fd)
 
     def poll(self, timeout: float, maxevents: int, /) -> list[tuple[int, int]]:
         """`maxevents` is a hint; this poller returns all."""

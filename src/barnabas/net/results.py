@@ -24,6 +24,7 @@ class PollResults:
         "disconnected",
         "failed_sends",
         "has_early",
+        "hung_up",
         "polling",
     )
 
@@ -35,6 +36,7 @@ class PollResults:
         self.connected: list[Channel] = []
         self.disconnected: list[tuple[Channel, DisconnectReason]] = []
         self.failed_sends: list[Send] = []
+        self.hung_up: list[Channel] = []
         self._early_disconnected: list[tuple[Channel, DisconnectReason]] = []
         self._early_failed_sends: list[Send] = []
 
@@ -50,6 +52,8 @@ class PollResults:
             self.disconnected.clear()
         if self.failed_sends:
             self.failed_sends.clear()
+        if self.hung_up:
+            self.hung_up.clear()
         self.polling = True
 
     def take_early(self) -> None:

@@ -21,7 +21,6 @@ from barnabas.clock import Clock, SystemClock
 from barnabas.log_limit import LogLimit
 from barnabas.net.authenticator import AuthenticationFailed, Authenticator
 from barnabas.net.channel import (
-    AUTHENTICATE,
     CLOSED,
     CLOSING,
     NOT_CONNECTED,
@@ -31,14 +30,16 @@ from barnabas.net.channel import (
     Receive,
 )
 from barnabas.net.channel_table import ChannelExists, ChannelTable
-from barnabas.net.connecting import advance, check_connected, is_prepared, start_connect
+from barnabas.net.connecting import Preparing, start_connect
 from barnabas.net.deadlines import NO_DEADLINES, DeadlineQueue, Deadlines, Timers
 from barnabas.net.frame import EndOfStream, InvalidReceive, PooledReader, make_reader
 from barnabas.net.memory_pool import MemoryPool, OversizedClaim, UnlimitedMemoryPool
 from barnabas.net.mute import MUTED, MUTED_AND_RESPONSE_PENDING, NOT_MUTED, REQUEST_RECEIVED, RESPONSE_SENT
-from barnabas.net.poller import READ, WRITE, Poller, Waker, default_poller
+from barnabas.net.poller import BROKEN, HANG_UP, READ, WRITE, Poller, Waker, default_poller
+from barnabas.net.read_on import ReadOn
 from barnabas.net.results import PollResults
 from barnabas.net.send import Send, SendInProgress
+from barnabas.net.sending import Sending
 from barnabas.net.transport import Transport
 
 __all__ = ["ChannelExists", "Selector", "SendInProgress"]
@@ -50,6 +51,7 @@ _MAX_EVENTS = 512
 _EXPIRY_CHECK_NS = 20_000_000  # deadlines are seconds: looking at them more often than this buys nothing
 _LOW_MEMORY_SHARE = 0.1
 _COUNTERS = ("connections_created", "connections_closed", "bytes_in", "bytes_out", "polls", "select_ns", "io_ns")
+_READ_OR_HANG_UP = READ | HANG_UP
 
 
 class Selector:
@@ -75,6 +77,8 @@ class Selector:
         self.channels = self._table.open
         self.closing_channels = self._table.closing
         self._timers = Timers(deadlines)
+        self.sending = Sending(self._table, self._timers, self._monotonic_ns)
+        self.read_on = ReadOn()  # the owner may put one with other limits here before the first poll
         self._next_expiry_ns = 0
         self._reader = make_reader(self.memory_pool, max_receive_size)
         self._pooled = self._reader if isinstance(self._reader, PooledReader) else None
@@ -86,6 +90,8 @@ class Selector:
         self.connected = results.connected
         self.disconnected = results.disconnected
         self.failed_sends = results.failed_sends
+        self._preparing = Preparing(self._table, self._timers, self.connected)
+        self.hung_up = results.hung_up  # peers that hung up while we did not read them, each once
 
         self._immediate: list[Channel] = []  # connected at once, which no readiness event will announce (PP-33)
         self._buffered: dict[Channel, None] = {}  # may hold a whole frame that no readiness event will announce
@@ -94,7 +100,6 @@ class Selector:
         self.now_ns = self._monotonic_ns()  # the end of the last select
         self.connections_created = 0
         self.connections_closed = 0
-        self.bytes_out = 0
         self.select_ns = 0
         self.io_ns = 0
         self.polls = 0
@@ -102,6 +107,10 @@ class Selector:
     @property
     def bytes_in(self) -> int:
         return self._reader.bytes_in
+
+    @property
+    def bytes_out(self) -> int:
+        return self.sending.bytes_out
 
     # ---------------------------------------------------------------- channels come
 
@@ -119,18 +128,15 @@ class Selector:
             self._table.ensure_new(channel_id)
             sock.setblocking(False)
             channel = Channel(channel_id, sock, transport, authenticator)
-            self._table.add(channel, READ, now)
+            self._table.add(channel, _READ_OR_HANG_UP, now)
         except BaseException:
             sock.close()
             raise
         channel.attachment = attachment
         self.connections_created += 1
-        if is_prepared(channel):
-            self._become_ready(channel)
-            self._timers.start_reading(channel, self._timers.first_frame, now)
-        else:
-            channel.state = AUTHENTICATE
-            self._timers.start_reading(channel, self._timers.authentication, now)
+        self._preparing.begin(channel, now)
+        if channel.transport.buffers and channel.state is READY:
+            self._buffered[channel] = None
         return channel
 
     def connect(
@@ -167,42 +173,17 @@ class Selector:
             raise SendInProgress(f"{channel!r} is still sending")
         send.channel = channel
         state = channel.state
-        if state is READY:
-            try:
-                count = send.write_to(channel.transport)
-            except Exception as error:
-                channel.current_send = send
-                self._break(channel, error, DisconnectReason.FAILED_SEND)
-                return False
-            self.bytes_out += count
-            if count == send.size:
-                channel.last_active_ns = self._monotonic_ns()
-                self._table.touch(channel)
-                return True
-        elif state is CLOSING or state is CLOSED:
+        if state is CLOSING or state is CLOSED:
             self._results.add_failed_send(send)
             if state is CLOSING:
                 self._dispose(channel, True)
             return False
-        channel.current_send = send
-        self._timers.write.start(channel, self._monotonic_ns())
-        if state is READY:
-            self._table.set_interest(channel, channel.interest | WRITE)
-        return False
-
-    def _write_more(self, channel: Channel, send: Send, now: int) -> None:
-        count = send.write_to(channel.transport)
-        self.bytes_out += count
-        if count:
-            channel.last_active_ns = now
-            self._table.touch(channel)
-        if send.written >= send.size:
-            channel.current_send = None
-            self._timers.write.stop(channel)
-            self._table.set_interest(channel, channel.interest & ~WRITE)
-            self.completed_sends.append(send)
-        elif count:
-            self._timers.write.start(channel, now)
+        try:
+            return self.sending.begin(channel, send)
+        except Exception as error:
+            channel.current_send = send
+            self._break(channel, error, DisconnectReason.FAILED_SEND)
+            return False
 
     # ---------------------------------------------------------------- muting
 
@@ -218,7 +199,7 @@ class Selector:
         if channel.mute_state is not MUTED:
             return channel.mute_state is NOT_MUTED
         channel.mute_state = NOT_MUTED
-        if channel.leftover or channel.body is not None or channel.transport.buffers:
+        if channel.leftover or channel.body is not None or channel.held is not None or channel.transport.buffers:
             self._buffered[channel] = None
         if not channel.interest & READ and channel.state is READY and not channel.muted_for_memory:
             self._table.set_interest(channel, channel.interest | READ)
@@ -294,6 +275,8 @@ class Selector:
                 continue  # `unmute` puts it back
             try:
                 receive = self._reader.next_buffered(channel)
+                while receive is None and channel.held is not None and not channel.muted_for_memory:
+                    receive = self._reader.read(channel)
                 if receive is None and channel.transport.buffers and channel.transport.has_buffered():
                     receive = self._reader.read(channel)
                 self._serve(channel, receive)
@@ -304,7 +287,12 @@ class Selector:
 
     def _resume_waiters(self, pooled: PooledReader) -> None:
         """Channels that wait for memory get it in the order in which they began to wait (RP-25)."""
-        while pooled.waiters and self.memory_pool.available() > 0:
+        stalled = pooled.stalled(self._monotonic_ns())
+        if stalled is not None:
+            stalled.close_reason = DisconnectReason.STALLED
+            self._warnings.warning("stalled", "Closing connection %s: %s", stalled.id, stalled.close_reason.value)
+            self._dispose(stalled, True)
+        while pooled.waiters:
             channel = next(iter(pooled.waiters))
             try:
                 if not pooled.resume(channel):
@@ -339,7 +327,7 @@ class Selector:
                 if event != READ or channel.state is not READY:
                     self._handle_event(channel, event, now)
                 elif channel.mute_state or channel.muted_for_memory:
-                    self._table.set_interest(channel, channel.interest & ~READ)
+                    self._hold_back(channel, event)
                 elif channel not in self._served:
                     received(channel, read(channel), now)
             except BlockingIOError:
@@ -354,8 +342,10 @@ class Selector:
             self.completed_receives.append(receive)
             if channel.read_timer is not None:
                 self._timers.stop_reading(channel)
-            if channel.leftover or channel.transport.buffers:
+            if channel.leftover or channel.held is not None or channel.transport.buffers:
                 self._buffered[channel] = None
+        elif channel.held is not None and not channel.muted_for_memory:
+            self._buffered[channel] = None  # part of a frame was held, the rest may be too
         elif channel.muted_for_memory:
             self._timers.stop_reading(channel)  # not the peer's fault
         elif channel.read_timer is None and (channel.leftover or channel.body is not None):
@@ -363,39 +353,56 @@ class Selector:
 
     def _handle_event(self, channel: Channel, event: int, now: int) -> None:
         """Everything that is not a plain readable event (PP-37)."""
-        if channel.state is NOT_CONNECTED and not self._finish_connect(channel, now):
-            return
-        if channel.state is AUTHENTICATE and not self._prepare(channel, now):
+        if channel.state is not READY and not self._prepare(channel, now):
             return
         if event & ~WRITE and channel not in self._served:  # readable, hang-up or error: reading tells which
             if channel.mute_state or channel.muted_for_memory:
-                self._table.set_interest(channel, channel.interest & ~READ)
+                self._hold_back(channel, event)
             else:
                 with suppress(BlockingIOError):
                     self._received(channel, self._reader.read(channel), now)
         send = channel.current_send
-        if send is not None and event & ~READ:
+        if send is not None and event & ~_READ_OR_HANG_UP:
             try:
-                self._write_more(channel, send, now)
+                if self.sending.go_on(channel, send, now):
+                    self.completed_sends.append(send)
             except Exception as error:
                 self._break(channel, error, DisconnectReason.FAILED_SEND)
 
+    def _hold_back(self, channel: Channel, event: int) -> None:
+        """Something came from a peer that we do not read now: bytes, which wait unless a send is stuck (ADR 14), or its hang-up, which
+        the owner is told of once, so that nothing waits on the peer's behalf any longer."""
+        if event & (HANG_UP | BROKEN):
+            if event & BROKEN and channel.muted_for_memory and not channel.mute_state:
+                raise ConnectionResetError("the connection broke while it waited for memory")
+            self._table.set_interest(channel, channel.interest & ~_READ_OR_HANG_UP)
+            if not channel.hung_up:
+                channel.hung_up = True
+                self.hung_up.append(channel)
+        elif channel.current_send is None or not self.read_on.read(channel):
+            self._table.set_interest(channel, channel.interest & ~READ)
+
     # ---------------------------------------------------------------- connect, handshake, authentication
 
-    def _finish_connect(self, channel: Channel, now: int) -> bool:
+    def _prepare(self, channel: Channel, now: int) -> bool:
+        """One step of a channel that is not ready; True when it is now."""
+        connecting = channel.state is NOT_CONNECTED
         try:
-            check_connected(channel)
+            ready = self._preparing.step(channel, now)
+        except AuthenticationFailed as error:
+            log.info("Failed authentication with %s (%s)", channel.id, error)
+            if not self._preparing.refuse(channel, error, now):
+                self._fail_authentication(channel)
+            ready = False
         except OSError as error:
-            self._break(channel, error, DisconnectReason.CONNECT_FAILED)
+            failed = DisconnectReason.CONNECT_FAILED if channel.state is NOT_CONNECTED else DisconnectReason.IO_ERROR
+            self._break(channel, error, failed)
             return False
-        self.connections_created += 1
-        self.connected.append(channel)
-        if is_prepared(channel):
-            self._become_ready(channel)
-        else:
-            self._table.set_interest(channel, READ)
-            self._timers.start_reading(channel, self._timers.authentication, now)
-        return True
+        if connecting:
+            self.connections_created += 1
+        if ready and channel.transport.buffers:
+            self._buffered[channel] = None
+        return ready
 
     def _finish_immediate(self, now: int) -> None:
         immediate, self._immediate = self._immediate, []
@@ -405,38 +412,6 @@ class Selector:
                     self._handle_event(channel, WRITE, now)
                 except Exception as error:
                     self._break(channel, error, DisconnectReason.CONNECT_FAILED)
-
-    def _prepare(self, channel: Channel, now: int) -> bool:
-        """One step of handshake and authentication; True when the channel is ready."""
-        try:
-            prepared = advance(channel)
-        except AuthenticationFailed as error:
-            log.info("Failed authentication with %s (%s)", channel.id, error)
-            self._close_delayed(channel, error, now)
-            return False
-        if prepared:
-            self._timers.start_reading(channel, self._timers.first_frame, now)
-            self._become_ready(channel)
-        else:
-            writes = channel.transport.wants_write or channel.authenticator.wants_write
-            self._table.set_interest(channel, READ | WRITE if writes else READ)
-        return prepared
-
-    def _become_ready(self, channel: Channel) -> None:
-        channel.state = READY
-        channel.principal = channel.authenticator.principal
-        self._table.set_interest(channel, READ if channel.current_send is None else READ | WRITE)
-        if channel.transport.buffers:
-            self._buffered[channel] = None
-
-    def _close_delayed(self, channel: Channel, error: AuthenticationFailed, now: int) -> None:
-        """RP-22: a failed authentication is answered late, so that guessing is slow."""
-        channel.error = error
-        channel.close_reason = DisconnectReason.AUTHENTICATION_FAILED
-        self._timers.stop_reading(channel)
-        self._table.set_interest(channel, 0)
-        if not self._timers.delayed_close.start(channel, now):
-            self._fail_authentication(channel)
 
     def _fail_authentication(self, channel: Channel) -> None:
         try:
@@ -459,10 +434,19 @@ class Selector:
         if queue is self._timers.delayed_close:
             self._fail_authentication(channel)
             return
-        channel.close_reason = queue.reason
         limit_ms = queue.duration_ns // 1_000_000
+        if queue is self._timers.stuck:
+            self._name_stuck(channel, limit_ms)
+            return
+        channel.close_reason = queue.reason
         log.info("Closing connection %s: %s (limit %d ms)", channel.id, queue.reason.value, limit_ms)
         self._dispose(channel, True)
+
+    def _name_stuck(self, channel: Channel, limit_ms: int) -> None:
+        send = channel.current_send
+        if send is not None:
+            text = "Connection %s has not taken its response for %d ms: %d of %d bytes are unsent"
+            self._warnings.warning("stuck", text, channel.id, limit_ms, send.size - send.written, send.size)
 
     def _expire_idle(self, channel: Channel, now: int) -> None:
         """Unlike Kafka's, a channel whose request is being handled, or waits for our memory, is not idle, however long that takes;
@@ -543,7 +527,7 @@ class Selector:
         self._timers.stop_all(channel)
         self._buffered.pop(channel, None)
         if self._pooled is not None:
-            self._pooled.waiters.pop(channel, None)
+            self._pooled.forget(channel)
 
     def _dispose(self, channel: Channel, report: bool) -> None:
         """The end of a channel; the only place that closes its socket."""
@@ -553,9 +537,11 @@ class Selector:
         if state is CLOSING:
             del self.closing_channels[channel.id]
             if self._pooled is not None:
-                self._pooled.waiters.pop(channel, None)
+                self._pooled.forget(channel)
         else:
             self._detach(channel)
+        self.sending.stop(channel)
+        self.read_on.drop(channel)
         channel.state = CLOSED
         channel.dispose()
         if state is not NOT_CONNECTED:
