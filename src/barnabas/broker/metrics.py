@@ -65,6 +65,18 @@ RESPONSE_QUEUE_SIZE = MetricRow(
     "Responses that wait for their processor.",
     ("processor",),
 )
+UNSENT_BYTES = MetricRow(
+    "barnabas_network_unsent_response_bytes",
+    "gauge",
+    "Bytes of responses that clients have begun to take and not taken completely.",
+    ("processor",),
+)
+OLDEST_UNSENT = MetricRow(
+    "barnabas_network_oldest_unsent_response_ms",
+    "gauge",
+    "For how long the oldest of these responses has been under way.",
+    ("processor",),
+)
 RESPONSE_QUEUE_TOTAL = MetricRow(
     "kafka_network_requestchannel_responsequeuesize_all", "gauge", "Responses that wait for any processor.", ("plane",)
 )

@@ -128,12 +128,12 @@ NETWORK = (
         MINUS_ONE_OR_MORE,
     ),
     ConfigKey(
-        "socket.send.buffer.bytes", INT, 102400, "SO_SNDBUF; -1 leaves it to the operating system.", MINUS_ONE_OR_MORE
+        "socket.send.buffer.bytes", INT, -1, "SO_SNDBUF; -1 leaves it to the operating system.", MINUS_ONE_OR_MORE
     ),
     ConfigKey(
         "socket.receive.buffer.bytes",
         INT,
-        102400,
+        -1,
         "SO_RCVBUF; -1 leaves it to the operating system.",
         MINUS_ONE_OR_MORE,
     ),
@@ -204,6 +204,21 @@ NETWORK = (
         LONG,
         60_000,
         "A client that takes no byte of its response for this time is disconnected; 0 means no limit.",
+        at_least(0),
+    ),
+    ConfigKey(
+        "barnabas.response.stuck.ms",
+        LONG,
+        10_000,
+        "A response that a client has not taken completely after this time is named in the log; 0 means never.",
+        at_least(0),
+    ),
+    ConfigKey(
+        "barnabas.connection.read.on.bytes",
+        INT,
+        1_048_576,
+        "While a client does not take its response, the broker goes on reading up to this many bytes of its further requests, so that the "
+        "connection cannot stand still in both directions (ADR 14). 0: nothing is read meanwhile.",
         at_least(0),
     ),
     ConfigKey(

@@ -13,11 +13,11 @@ from typing import Final
 
 from barnabas.net.channel import Channel
 
-__all__ = ["HeldBytes", "ReadOn"]
+__all__ = ["READ_ON_PER_CONNECTION", "READ_ON_PER_PROCESSOR", "HeldBytes", "ReadOn"]
 
 _CHUNK: Final = 64 * 1024
-DEFAULT_PER_CHANNEL: Final = 1024 * 1024
-DEFAULT_IN_TOTAL: Final = 32 * 1024 * 1024
+READ_ON_PER_CONNECTION: Final = 1024 * 1024
+READ_ON_PER_PROCESSOR: Final = 32 * 1024 * 1024
 
 
 class ReadOn:
@@ -25,7 +25,7 @@ class ReadOn:
 
     __slots__ = ("_in_total", "_per_channel", "_scratch", "_view", "held")
 
-    def __init__(self, per_channel: int = DEFAULT_PER_CHANNEL, in_total: int = DEFAULT_IN_TOTAL) -> None:
+    def __init__(self, per_channel: int = READ_ON_PER_CONNECTION, in_total: int = READ_ON_PER_PROCESSOR) -> None:
         self._per_channel = per_channel
         self._in_total = in_total
         self._scratch = bytearray(_CHUNK)

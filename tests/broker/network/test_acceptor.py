@@ -46,10 +46,10 @@ class TakingProcessor:
 
 
 class Setup:
-    def __init__(self, **settings: object) -> None:
+    def __init__(self, options: SocketOptions | None = None, **settings: object) -> None:
         self.quotas = ConnectionQuotas(toy_config(**settings))
         self.quotas.add_listener("PLAINTEXT")
-        self.acceptor = Acceptor(LISTENER, self.quotas)
+        self.acceptor = Acceptor(LISTENER, self.quotas, options or SocketOptions())
         self.processors = [TakingProcessor(), TakingProcessor()]
         self.clients: list[socket.socket] = []
         for processor in self.processors:
@@ -114,7 +114,7 @@ def test_connections_go_round_robin_and_are_counted(make: Make) -> None:
 
 def test_accepted_sockets_are_configured(make: Make) -> None:
     """RP-5."""
-    setup = make()
+    setup = make(options=SocketOptions(102_400, 102_400, 50))
     setup.accept()
     [sock] = [sock for processor in setup.processors for sock in processor.sockets]
     assert not sock.getblocking()

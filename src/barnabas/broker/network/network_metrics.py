@@ -51,6 +51,8 @@ def _register_processors(registry: Registry, server: SocketServer) -> None:
     each(rows.CONNECTION_COUNT, lambda one: one.connection_count())
     each(rows.CONNECTIONS_CREATED, lambda one: one.selector.connections_created)
     each(rows.CONNECTIONS_CLOSED, lambda one: one.selector.connections_closed)
+    each(rows.UNSENT_BYTES, lambda one: one.selector.sending.unsent()[0])
+    each(rows.OLDEST_UNSENT, lambda one: one.selector.sending.unsent()[1] / 1e6)
     each(rows.EXPIRED_KILLED, lambda one: one.expired_killed)
     registry.register(rows.CONNECTIONS_BY_SOFTWARE, lambda: _software(server))
 

@@ -16,6 +16,7 @@ from barnabas.broker.network.shared_core import SharedCore
 from barnabas.clock import Clock, SystemClock
 from barnabas.net.deadlines import Deadlines
 from barnabas.net.memory_pool import MemoryPool, UnlimitedMemoryPool
+from barnabas.net.read_on import READ_ON_PER_CONNECTION, READ_ON_PER_PROCESSOR
 
 if TYPE_CHECKING:
     from barnabas.broker.apis.table import ApiRow
@@ -45,6 +46,8 @@ class Plane:
     idle_ns: int = 600_000_000_000
     deadlines: Deadlines = field(default_factory=Deadlines)
     budget: Budget = field(default_factory=Budget)
+    read_on: tuple[int, int] = (READ_ON_PER_CONNECTION, READ_ON_PER_PROCESSOR)
+    """Bytes read while a response is stuck, per connection and per processor."""
     inline: bool = False
     """The short cut: processors run requests that cannot block themselves, while the queue is empty."""
     enabled_apis: Mapping[str, frozenset[int]] = field(default_factory=dict)

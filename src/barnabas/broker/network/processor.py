@@ -47,6 +47,7 @@ from barnabas.errors import ErrorCode, MalformedRequest
 from barnabas.log_limit import LogLimit
 from barnabas.net.mute import THROTTLE_ENDED, THROTTLE_STARTED
 from barnabas.net.poller import default_poller
+from barnabas.net.read_on import ReadOn
 from barnabas.net.selector import Selector
 from barnabas.protocol.api import ApiKey
 from barnabas.threads import ServerThread
@@ -97,6 +98,7 @@ class Processor(ServerThread):
             plane.clock,
             TurnPoller(default_poller(), self._baton_turn, self._ring, self._may_stay_awake),
         )
+        self.selector.read_on = ReadOn(*plane.read_on)
         self._stand_in = plane.stand_in
         self.loop = threading.Lock()
         self.away_ns = 0  # since when this thread waits for the disk; 0 when it does not
@@ -422,7 +424,14 @@ class Processor(ServerThread):
     # ---- 6: disconnected -----------------------------------------------------------------------------------------
 
     def process_disconnected(self) -> None:
-        """Connections that the selector closed (RP-17)."""
+        """Connections that the selector closed (RP-17), and peers that hung up while their request is handled."""
+        for channel in self.selector.hung_up:
+            context = cast(ConnectionContext, channel.attachment)
+            context.hung_up = (
+                True  # before the look at `waiting`; who begins to wait sets that first and looks at this then
+            )
+            if context.waiting is not None:
+                context.waiting.hang_up()
         for channel, _ in self.selector.disconnected:
             context = cast(ConnectionContext, channel.attachment)
             try:
@@ -438,6 +447,8 @@ class Processor(ServerThread):
         self._quotas.release(self.listener.name, context.client_address)
         self._software.forget(context)
         self._request_channel.answer_gone(context)
+        if context.waiting is not None:
+            context.waiting.cancel()
         response, context.in_flight = context.in_flight, None
         if response is not None:
             self.shard.record(response.request, self._now_ns())
@@ -556,7 +567,7 @@ class Processor(ServerThread):
 
     def in_flight(self) -> int:
         """Responses that are partly written."""
-        return sum(channel.current_send is not None for channel in self.selector.channels.copy().values())
+        return len(self.selector.sending)
 
     @property
     def inline_runs(self) -> int:

@@ -53,12 +53,14 @@ class ConnectionContext:
         "client_software_name",
         "client_software_version",
         "connection_id",
+        "hung_up",
         "in_flight",
         "listener",
         "principal",
         "privileged",
         "security_protocol",
         "software_key",
+        "waiting",
     )
 
     def __init__(
@@ -81,6 +83,8 @@ class ConnectionContext:
         self.software_key: tuple[str, str] | None = None  # under which the processor has counted this connection
         self.channel: Channel | None = None  # None as soon as the connection is closed
         self.in_flight: SendResponse | None = None  # the response that is only partly written
+        self.hung_up = False  # the peer sends no more; it may still read
+        self.waiting: Any = None  # the delayed operation of its request, for whoever ends the connection to cancel
         self.answer_lock = threading.Lock()
 
     def __repr__(self) -> str:

@@ -34,6 +34,7 @@ from barnabas.config import Config
 from barnabas.errors import BarnabasError
 from barnabas.net.deadlines import Deadlines
 from barnabas.net.memory_pool import MemoryPool, SimpleMemoryPool, UnlimitedMemoryPool
+from barnabas.net.read_on import READ_ON_PER_PROCESSOR
 from barnabas.threads import FatalHandler
 
 if TYPE_CHECKING:
@@ -104,8 +105,10 @@ class SocketServer:
                 write_ns=config["barnabas.response.write.ms"] * MS,
                 authentication_ns=config["barnabas.connection.first.request.ms"] * MS,
                 failed_authentication_delay_ns=config["connection.failed.authentication.delay.ms"] * MS,
+                stuck_ns=config["barnabas.response.stuck.ms"] * MS,
             ),
             budget,
+            _read_on(config),
             inline_requests(config) and data,
             baton=Baton(gil_enabled() and data),
             shared_core=SharedCore(
@@ -302,6 +305,13 @@ class SocketServer:
 
     def __repr__(self) -> str:
         return f"<SocketServer {', '.join(repr(acceptor) for acceptor in self.acceptors.values())}>"
+
+
+def _read_on(config: Config) -> tuple[int, int]:
+    """What is read while a response is stuck counts beside a bounded memory pool: it may be an eighth of that at most."""
+    bound = config["queued.max.request.bytes"]
+    total = min(READ_ON_PER_PROCESSOR, bound // 8) if bound > 0 else READ_ON_PER_PROCESSOR
+    return min(config["barnabas.connection.read.on.bytes"], total), total
 
 
 def _memory_pool(size: int) -> MemoryPool:
