@@ -49,7 +49,11 @@ class Asked:
             listener="PLAINTEXT",
             client_software_name="unknown",
             client_software_version="unknown",
+            channel=object(),
+            waiting=None,
         )
+        self.heavy = self.inline = False
+        self.progress: Any = None
         self.body = body
         self.size = 1000
         self.dequeue_ns = clock.monotonic_ns()

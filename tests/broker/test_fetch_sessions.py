@@ -157,7 +157,7 @@ def test_sessions_by_topic_id_remember_and_forget(cache: FetchSessionCache) -> N
 def test_an_incremental_request_adds_changes_and_forgets(cache: FetchSessionCache) -> None:
     session_id = new_session(cache, t={0: 0, 1: 0})
     context = cache.new_context(fetch(session_id, 1, forget=(("t", (0,)), ("gone", (9,))), t={1: 5}, u={3: 7}), NAMES)
-    wanted = {partition.key: partition.request.fetch_offset for partition in context.partitions}
+    wanted = {partition.key: partition.fetch_offset for partition in context.partitions}
     assert wanted == {("t", 1): 5, ("u", 3): 7}
 
 
@@ -287,7 +287,7 @@ def test_random_sessions_follow_the_model(cache: FetchSessionCache) -> None:
                 by_topic.setdefault(topic, {})[index] = offset
             gone = tuple((topic, (index,)) for topic, index in forget)
             context = cache.new_context(fetch(session_id, epoch, gone, **by_topic), NAMES)
-            assert {wanted.key: wanted.request.fetch_offset for wanted in context.partitions} == model.wanted
+            assert {wanted.key: wanted.fetch_offset for wanted in context.partitions} == model.wanted
             found = []
             for wanted in context.partitions:
                 hw, start, code, records = state[wanted.key]  # type: ignore[index]

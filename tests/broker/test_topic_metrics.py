@@ -15,8 +15,7 @@ def test_counters_appear_by_topic_and_in_total() -> None:
     metrics.register(registry)
     metrics.of("a").produced(3, 300)
     metrics.of("b").produced(1, 50)
-    metrics.of("b").fetched(20)
-    metrics.of("b").fetch_failed()
+    metrics.of("b").fetched(20, partitions=2, failed=1)
     metrics.unknown.produce_failed()
     found = {
         (row.name, dict(sample.labels).get("topic")): sample.value

@@ -3,7 +3,8 @@
 Role:    `FetchSessionCache.new_context` turns a Fetch request into the list of partitions to read, and the context turns
          the results into what must be answered: everything (full fetch) or only what has changed (incremental).
 Threads: any.
-Lock:    one for the cache, one per session, taken in that order. Neither is held while a log is read.
+Lock:    one per session, then one for the cache, which is a leaf: what is done for each of many partitions is done under the session's
+         lock only. Neither is held while a log is read.
 
 Requests, by session id and epoch::
 
@@ -13,8 +14,15 @@ Requests, by session id and epoch::
     any   -1     full fetch that closes the session
     n     k>0    incremental: the k-th of session n; unknown id: 70, other epoch: 71, names instead of ids or reverse: 106
 
-The cache holds 1000 sessions. A new one may push out one that was not used for two minutes, else one that is older than
-two minutes and smaller than itself. Only consumers have sessions here: fetches of followers are refused.
+The cache holds 1000 sessions and, over all of them, a bounded number of partitions. A new session may push out one that was not used for
+two minutes, else one that is older than two minutes and smaller than itself; without room it is answered with id 0, and the client
+goes on with full fetches. A session that grows beyond what is left is closed (70), and the client begins again.
+
+Partitions that the broker has never had take no place: a full fetch that names some gets id 0, and an incremental one that adds some is
+answered with id 0, which closes the session. To leave only them out would not do, because the client would wait for them in vain when
+their topic is made later. Partitions that go while they are in a session stay, as in Kafka, until the client forgets them.
+
+Only consumers have sessions here: fetches of followers are refused.
 """
 
 from __future__ import annotations
@@ -23,37 +31,58 @@ import random
 import threading
 import uuid
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
 
+from barnabas.broker.slices import slices
 from barnabas.clock import Clock
 from barnabas.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, PartitionData
+    from barnabas.broker.log.partition_log import PartitionLog
+    from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 
 INVALID_SESSION_ID: Final = 0
 INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
 MAX_EPOCH: Final = 2**31 - 1
 FIRST_VERSION_WITH_IDS: Final = 13
+NEVER_HAD: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 TopicKey = str | uuid.UUID
 PartitionKey = tuple[TopicKey, int]
 
 
 class Wanted:
-    """One partition that a fetch asks for. `key` names the topic by name or by id; an id is resolved at each read, so that
-    a topic that appears later is found."""
+    """One partition that a fetch asks for: `key` names the topic by name or by id, the rest is what the request says. A session has one
+    for each of its partitions, so it is kept small."""
 
-    __slots__ = ("high_watermark", "key", "local_log_start_offset", "request")
+    __slots__ = (
+        "fetch_offset",
+        "had",
+        "high_watermark",
+        "key",
+        "leader_epoch",
+        "local_log_start_offset",
+        "max_bytes",
+        "source",
+    )
 
     def __init__(self, key: PartitionKey, request: FetchPartition) -> None:
         self.key = key
-        self.request = request
-        # What the session last told the client, under the session's lock.
+        self.source: PartitionLog | None = None
+        """The log, as it was found last. It is this partition's as long as it is available; then it must be looked up again."""
+        # What the session last told the client, and whether the broker has ever had the partition; under the session's lock.
         self.high_watermark = -1
         self.local_log_start_offset = -1
+        self.had = False
+        self.update(request)
+
+    def update(self, request: FetchPartition) -> None:
+        """Take over what a request says."""
+        self.fetch_offset: int = request.fetch_offset
+        self.max_bytes: int = request.partition_max_bytes
+        self.leader_epoch: int = request.current_leader_epoch
 
     def must_answer(self, data: PartitionData) -> bool:
         """Whether the client has to hear about this partition."""
@@ -68,11 +97,12 @@ class Wanted:
 
     def remember(self, data: PartitionData) -> None:
         """The client is being told `data`. After an error it is told again as soon as the error is gone."""
+        self.had = self.had or data.error_code not in NEVER_HAD
         self.high_watermark = -1 if data.error_code else data.high_watermark
         self.local_log_start_offset = data.log_start_offset
 
     def __repr__(self) -> str:
-        return f"<Wanted {self.key[0]}-{self.key[1]} at {self.request.fetch_offset}>"
+        return f"<Wanted {self.key[0]}-{self.key[1]} at {self.fetch_offset}>"
 
 
 Results = list[tuple[Wanted, "PartitionData"]]
@@ -94,17 +124,24 @@ class FetchSession:
 
     def update(self, request: FetchRequest) -> None:
         """Take over what an incremental request adds, changes and forgets."""
+        for topic in request.topics:
+            topic_key = _topic_key(topic, self.uses_topic_ids)
+            for some in slices(topic.partitions):
+                self._take_over(topic_key, some)
+        for forgotten in request.forgotten_topics_data:
+            topic_key = forgotten.topic_id if self.uses_topic_ids else forgotten.topic
+            for index in forgotten.partitions:
+                self.partitions.pop((topic_key, index), None)
+
+    def _take_over(self, topic_key: TopicKey, requested: Sequence[FetchPartition]) -> None:
         partitions = self.partitions
-        for key, wanted in _requested(request, self.uses_topic_ids):
+        for wanted in requested:
+            key = (topic_key, wanted.partition)
             known = partitions.get(key)
             if known is None:
                 partitions[key] = Wanted(key, wanted)
             else:
-                known.request = wanted
-        for topic in request.forgotten_topics_data:
-            topic_key = topic.topic_id if self.uses_topic_ids else topic.topic
-            for index in topic.partitions:
-                partitions.pop((topic_key, index), None)
+                known.update(wanted)
 
     def __repr__(self) -> str:
         return f"<FetchSession {self.id} epoch={self.epoch} partitions={len(self.partitions)}>"
@@ -118,7 +155,8 @@ class FetchContext:
     def __init__(self, partitions: list[Wanted]) -> None:
         self.partitions = partitions
 
-    error_code: int = ErrorCode.NONE
+    skips_unchanged: bool = False
+    """Whether partitions about which there is nothing new may be left out of the results."""
 
     def to_answer(self, results: Results) -> Results:
         """What would be answered, without changing anything: for the size that a quota is charged with."""
@@ -160,23 +198,31 @@ class FullFetchContext(FetchContext):
         self._uses_topic_ids = uses_topic_ids
 
     def finish(self, results: Results) -> tuple[int, int, Results]:
-        for wanted, data in results:
-            wanted.high_watermark = data.high_watermark
-            wanted.local_log_start_offset = data.log_start_offset
-        cached = {wanted.key: wanted for wanted, _ in results}
+        cached: dict[PartitionKey, Wanted] = {}
+        for some in slices(results):
+            for wanted, data in some:
+                if data.error_code and data.error_code in NEVER_HAD:
+                    return ErrorCode.NONE, INVALID_SESSION_ID, results
+                wanted.had = True
+                wanted.high_watermark = data.high_watermark
+                wanted.local_log_start_offset = data.log_start_offset
+                cached[wanted.key] = wanted
         return ErrorCode.NONE, self._cache.create(cached, self._uses_topic_ids), results
 
 
 class IncrementalFetchContext(FetchContext):
     """The next request of a session."""
 
-    __slots__ = ("_epoch", "_session")
+    __slots__ = ("_cache", "_epoch", "_session")
 
-    def __init__(self, session: FetchSession) -> None:
+    def __init__(self, session: FetchSession, cache: FetchSessionCache) -> None:
         """With the session's lock held."""
         super().__init__(list(session.partitions.values()))
         self._session = session
+        self._cache = cache
         self._epoch = session.epoch
+
+    skips_unchanged = True
 
     def to_answer(self, results: Results) -> Results:
         with self._session.lock:
@@ -188,15 +234,24 @@ class IncrementalFetchContext(FetchContext):
             if session.epoch != self._epoch:
                 # The client gave this request up and sent another one on a new connection meanwhile.
                 return ErrorCode.INVALID_FETCH_SESSION_EPOCH, session.id, []
-            answered = []
-            for wanted, data in results:
-                if wanted.must_answer(data):
-                    wanted.remember(data)
-                    answered.append((wanted, data))
-                    if data.records and session.partitions.get(wanted.key) is wanted:
-                        # To the end: next time the others come first when max_bytes is used up.
-                        session.partitions[wanted.key] = session.partitions.pop(wanted.key)
+            answered: Results = []
+            for some in slices(results):
+                self._answer(some, answered)
+        if all(wanted.had for wanted, _ in answered):
             return ErrorCode.NONE, session.id, answered
+        self._cache.close(session.id)
+        return ErrorCode.NONE, INVALID_SESSION_ID, answered
+
+    def _answer(self, results: Sequence[tuple[Wanted, PartitionData]], answered: Results) -> None:
+        """Under the session's lock."""
+        partitions = self._session.partitions
+        for wanted, data in results:
+            if wanted.must_answer(data):
+                wanted.remember(data)
+                answered.append((wanted, data))
+                if data.records and partitions.get(wanted.key) is wanted:
+                    # To the end: next time the others come first when max_bytes is used up.
+                    partitions[wanted.key] = partitions.pop(wanted.key)
 
     def throttled(self) -> tuple[int, int]:
         session = self._session
@@ -208,12 +263,16 @@ class IncrementalFetchContext(FetchContext):
 class FetchSessionCache:
     """All sessions of a broker. Thread-safe."""
 
-    def __init__(self, clock: Clock, max_entries: int = 1000, eviction_ms: int = 120_000) -> None:
+    def __init__(
+        self, clock: Clock, max_entries: int = 1000, max_partitions: int = 500_000, eviction_ms: int = 120_000
+    ) -> None:
         self._clock = clock
         self._max_entries = max_entries
+        self._max_partitions = max_partitions
         self._eviction_ms = eviction_ms
         self._lock = threading.Lock()
         self._sessions: dict[int, FetchSession] = {}  # least recently used first
+        self._cached = 0  # the sum of their `cached_size`
         self._evictable: list[tuple[int, int]] = []  # (partitions, id) of sessions older than `eviction_ms`, sorted
         self._random = random.Random()
         self.evictions = 0
@@ -224,8 +283,12 @@ class FetchSessionCache:
     @property
     def partitions(self) -> int:
         """Partitions that all sessions remember (NumIncrementalFetchPartitionsCached)."""
-        with self._lock:
-            return sum(session.cached_size for session in self._sessions.values())
+        return self._cached
+
+    def partitions_of(self, session_id: int) -> int:
+        """How many partitions a request of this session reads, besides those that it names."""
+        session = self._sessions.get(session_id)
+        return 0 if session is None else session.cached_size
 
     def new_context(self, request: FetchRequest, version: int) -> FetchContext:
         """What this request wants, by its session."""
@@ -234,8 +297,8 @@ class FetchSessionCache:
         if epoch not in (INITIAL_EPOCH, FINAL_EPOCH):
             return self._incremental(request, uses_topic_ids)
         if request.session_id != INVALID_SESSION_ID:
-            self._close(request.session_id)
-        partitions = _distinct(_requested(request, uses_topic_ids))
+            self.close(request.session_id)
+        partitions = _distinct(request, uses_topic_ids)
         if epoch == FINAL_EPOCH:
             return FetchContext(partitions)
         return FullFetchContext(partitions, self, uses_topic_ids)
@@ -244,36 +307,77 @@ class FetchSessionCache:
         """A new session for these partitions; its id, or 0 when there is no room."""
         now_ms = self._clock.monotonic_ns() // 1_000_000
         with self._lock:
+            if not self._make_room(len(partitions), now_ms):
+                return INVALID_SESSION_ID
             if len(self._sessions) >= self._max_entries and not self._try_evict(len(partitions), now_ms):
                 return INVALID_SESSION_ID
             session_id = self._new_id()
-            self._sessions[session_id] = FetchSession(session_id, partitions, uses_topic_ids, now_ms)
+            session = self._sessions[session_id] = FetchSession(session_id, partitions, uses_topic_ids, now_ms)
+            self._cached += session.cached_size
             return session_id
 
     def _incremental(self, request: FetchRequest, uses_topic_ids: bool) -> FetchContext:
-        now_ms = self._clock.monotonic_ns() // 1_000_000
-        with self._lock:
-            session = self._sessions.get(request.session_id)
-            if session is None:
+        session = self._sessions.get(request.session_id)
+        if session is None:
+            return SessionErrorContext(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        with session.lock:
+            if session.epoch != request.session_epoch:
+                return SessionErrorContext(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+            if session.uses_topic_ids is not uses_topic_ids:
+                return SessionErrorContext(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+            if not self._may_grow(session, request):
                 return SessionErrorContext(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-            with session.lock:
-                if session.epoch != request.session_epoch:
-                    return SessionErrorContext(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
-                if session.uses_topic_ids is not uses_topic_ids:
-                    return SessionErrorContext(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
-                session.update(request)
-                if not session.partitions:
-                    self._remove(session)
-                    return FetchContext([])
-                self._touch(session, now_ms)
-                session.epoch = next_epoch(session.epoch)
-                return IncrementalFetchContext(session)
+            session.update(request)
+            if not session.partitions:
+                self.close(session.id)
+                return FetchContext([])
+            if not self._touch(session):
+                return SessionErrorContext(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+            session.epoch = next_epoch(session.epoch)
+            return IncrementalFetchContext(session, self)
 
-    def _close(self, session_id: int) -> None:
+    def _may_grow(self, session: FetchSession, request: FetchRequest) -> bool:
+        """Whether there is room for what the request may add; if not, the session is closed: it can neither take the partitions nor
+        leave them out. The sum in the cache follows in `_touch`; until then requests of other sessions may exceed it by what they name."""
+        named = sum(len(topic.partitions) for topic in request.topics)
+        if self._cached + named <= self._max_partitions:
+            return True
+        keys = (
+            (_topic_key(topic, session.uses_topic_ids), p.partition)
+            for topic in request.topics
+            for p in topic.partitions
+        )
+        added = sum(key not in session.partitions for key in keys)
+        with self._lock:
+            if not added or self._make_room(added, self._clock.monotonic_ns() // 1_000_000, session):
+                return True
+        self.close(session.id)
+        return False
+
+    def close(self, session_id: int) -> None:
+        """Forget a session, if it is there."""
         with self._lock:
             session = self._sessions.get(session_id)
             if session is not None:
                 self._remove(session)
+
+    def _touch(self, session: FetchSession) -> bool:
+        """Now the most recently used one, of its present size, and evictable by larger ones once it is old enough. False when it was
+        evicted meanwhile."""
+        now_ms = self._clock.monotonic_ns() // 1_000_000
+        size = len(session.partitions)
+        with self._lock:
+            if self._sessions.pop(session.id, None) is None:
+                return False
+            self._sessions[session.id] = session
+            session.last_used_ms = now_ms
+            if size != session.cached_size:
+                self._drop_evictable(session)
+                self._cached += size - session.cached_size
+                session.cached_size = size
+            if now_ms - session.created_ms > self._eviction_ms and not self._is_evictable(session):
+                insort(self._evictable, (size, session.id))
+            return True
 
     # Under the lock of the cache.
 
@@ -283,16 +387,15 @@ class FetchSessionCache:
             if candidate not in self._sessions:
                 return candidate
 
-    def _touch(self, session: FetchSession, now_ms: int) -> None:
-        """Now the most recently used one, of its present size, and evictable by larger ones once it is old enough."""
-        self._sessions[session.id] = self._sessions.pop(session.id)
-        session.last_used_ms = now_ms
-        size = len(session.partitions)
-        if size != session.cached_size:
-            self._drop_evictable(session)
-            session.cached_size = size
-        if now_ms - session.created_ms > self._eviction_ms and not self._is_evictable(session):
-            insort(self._evictable, (size, session.id))
+    def _make_room(self, size: int, now_ms: int, keep: FetchSession | None = None) -> bool:
+        """Room for `size` more partitions. Only sessions that nobody uses make way: a large one must not push out all the others."""
+        while self._cached + size > self._max_partitions:
+            oldest = next(iter(self._sessions.values()), None)
+            if oldest is None or oldest is keep or now_ms - oldest.last_used_ms <= self._eviction_ms:
+                return False
+            self._remove(oldest)
+            self.evictions += 1
+        return True
 
     def _try_evict(self, size: int, now_ms: int) -> bool:
         """Make room for a session of `size` partitions."""
@@ -311,6 +414,7 @@ class FetchSessionCache:
 
     def _remove(self, session: FetchSession) -> None:
         del self._sessions[session.id]
+        self._cached -= session.cached_size
         self._drop_evictable(session)
 
     def _is_evictable(self, session: FetchSession) -> bool:
@@ -330,13 +434,18 @@ def next_epoch(epoch: int) -> int:
     return 1 if epoch >= MAX_EPOCH else epoch + 1
 
 
-def _requested(request: FetchRequest, uses_topic_ids: bool) -> Iterator[tuple[PartitionKey, Any]]:
+def _topic_key(topic: FetchTopic, uses_topic_ids: bool) -> TopicKey:
+    key: TopicKey = topic.topic_id if uses_topic_ids else topic.topic
+    return key
+
+
+def _distinct(request: FetchRequest, uses_topic_ids: bool) -> list[Wanted]:
+    """A partition that is named twice is read once, where it is named first but as it is named last, as in Kafka's map."""
+    found: dict[PartitionKey, Wanted] = {}
     for topic in request.topics:
-        topic_key = topic.topic_id if uses_topic_ids else topic.topic
-        for partition in topic.partitions:
-            yield (topic_key, partition.partition), partition
-
-
-def _distinct(pairs: Iterable[tuple[PartitionKey, Any]]) -> list[Wanted]:
-    """A partition that is named twice is read once, where it is named last, as in Kafka's map."""
-    return [Wanted(key, partition) for key, partition in dict(pairs).items()]
+        topic_key = _topic_key(topic, uses_topic_ids)
+        for some in slices(topic.partitions):
+            for partition in some:
+                key = (topic_key, partition.partition)
+                found[key] = Wanted(key, partition)
+    return list(found.values())

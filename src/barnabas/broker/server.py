@@ -128,7 +128,11 @@ class BrokerServer:
             dynamic_config=dynamic_config,
             quotas=quotas,
             connection_quotas=self.socket_server.quotas,
-            fetch_sessions=FetchSessionCache(clock, config["max.incremental.fetch.session.cache.slots"]),
+            fetch_sessions=FetchSessionCache(
+                clock,
+                config["max.incremental.fetch.session.cache.slots"],
+                config["barnabas.fetch.session.cache.partitions"],
+            ),
             produce_purgatory=purgatories[0],
             fetch_purgatory=purgatories[1],
             delete_purgatory=purgatories[2],

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Mapping
 
 from barnabas.broker.budget_settings import BUDGET
+from barnabas.broker.limit_settings import LIMITS
 from barnabas.config import Allowed, Config, ConfigDef, ConfigKey, ConfigType, at_least, between, each_of, one_of
 
 BOOLEAN, STRING, INT, LONG, DOUBLE, LIST = (
@@ -523,7 +524,7 @@ QUOTAS = (
     ConfigKey("quota.window.size.seconds", INT, 1, "The length of such a window.", at_least(1)),
 )
 
-BROKER = ConfigDef("broker", NETWORK + BUDGET + IDENTITY + TOPIC_DEFAULTS + STORAGE + QUOTAS)
+BROKER = ConfigDef("broker", NETWORK + BUDGET + LIMITS + IDENTITY + TOPIC_DEFAULTS + STORAGE + QUOTAS)
 
 
 def accepts_listener_key(name: str) -> bool:

@@ -51,21 +51,17 @@ class TopicTraffic:
             self.messages_in += messages
             self.bytes_in += size
 
-    def produce_failed(self) -> None:
+    def produce_failed(self, partitions: int = 1) -> None:
         with self._lock:
-            self.produce_requests += 1
-            self.failed_produce_requests += 1
+            self.produce_requests += partitions
+            self.failed_produce_requests += partitions
 
-    def fetched(self, size: int) -> None:
-        """One partition of a Fetch request was read and its bytes are being sent."""
+    def fetched(self, size: int, partitions: int = 1, failed: int = 0) -> None:
+        """Partitions of a Fetch request were read, of which some may have failed; the bytes of the others are being sent."""
         with self._lock:
-            self.fetch_requests += 1
+            self.fetch_requests += partitions
+            self.failed_fetch_requests += failed
             self.bytes_out += size
-
-    def fetch_failed(self) -> None:
-        with self._lock:
-            self.fetch_requests += 1
-            self.failed_fetch_requests += 1
 
     def __repr__(self) -> str:
         return f"<TopicTraffic in={self.bytes_in} out={self.bytes_out} messages={self.messages_in}>"

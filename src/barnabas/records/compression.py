@@ -84,31 +84,40 @@ def _compress_lz4(data: bytes, level: int) -> bytes:
     return b"".join(parts)
 
 
+class ExpandsTooFar(CorruptBatch):
+    """The records of a batch are larger than the limit when they are decompressed; they may be good for somebody with a larger one."""
+
+    def __init__(self, codec: int, limit: int) -> None:
+        super().__init__(f"{CODEC_NAMES[codec]}: the records are larger than {limit} bytes when decompressed")
+
+
 def decompress(codec: int, data: bytes, limit: int) -> bytes:
-    """The plain records of a batch; CorruptBatch when they cannot be read or are larger than `limit`."""
+    """The plain records of a batch; CorruptBatch when they cannot be read, ExpandsTooFar when they are larger than `limit`."""
     if codec == NONE:
         return data
     try:
         if codec == SNAPPY:
             return _decompress_snappy(data, limit)
         if codec in _FRAMED:
-            return _decompress_frames(_FRAMED[codec], data, limit)
+            return _decompress_frames(codec, data, limit)
     except cramjam.DecompressionError as error:
         raise CorruptBatch(f"{CODEC_NAMES[codec]}: {error}") from error
     raise CorruptBatch(f"codec {codec} is unknown")
 
 
-def _decompress_frames(module: Any, data: bytes, limit: int) -> bytes:
+def _decompress_frames(codec: int, data: bytes, limit: int) -> bytes:
     """Into a buffer of a guessed size that grows up to the limit: the codecs never write beyond the buffer they are given."""
     guess = min(limit, max(_FIRST_GUESS, 4 * len(data)))
     while True:
         target = bytearray(guess)
         try:
-            written: int = module.decompress_into(data, target)
+            written: int = _FRAMED[codec].decompress_into(data, target)
             return bytes(memoryview(target)[:written])
-        except cramjam.DecompressionError:
-            if guess >= limit:
+        except cramjam.DecompressionError as error:
+            if str(error) != "failed to write whole buffer":
                 raise
+            if guess >= limit:
+                raise ExpandsTooFar(codec, limit) from error
             guess = min(limit, guess * 4)
 
 
@@ -131,5 +140,5 @@ def _decompress_snappy(data: bytes, limit: int) -> bytes:
 
 def _decompress_snappy_block(block: bytes, limit: int) -> bytes:
     if cramjam.snappy.decompress_raw_len(block) > limit:
-        raise CorruptBatch("snappy: the records are larger than allowed when decompressed")
+        raise ExpandsTooFar(SNAPPY, limit)
     return bytes(cramjam.snappy.decompress_raw(block))

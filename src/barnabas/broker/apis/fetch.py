@@ -20,13 +20,17 @@ Lock: none; sessions and purgatory have their own.
 from __future__ import annotations
 
 import logging
+import threading
 import uuid
+from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING
 
-from barnabas.broker.apis.partition_lookup import check_leader_epoch, log_of, topic_by_id, topic_by_name
-from barnabas.broker.fetch_sessions import FetchContext, Results, Wanted
+from barnabas.broker.apis.partition_lookup import NO_EPOCH, epoch_error, find_log
+from barnabas.broker.fetch_sessions import FetchContext, Results, TopicKey, Wanted
+from barnabas.broker.log.arrivals import LOOK, Arrivals
 from barnabas.broker.log.results import IsolationLevel, ReadResult
 from barnabas.broker.purgatory import DelayedOperation
+from barnabas.broker.slices import slices
 from barnabas.clock import SystemClock
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.log_limit import LogLimit
@@ -39,6 +43,7 @@ from barnabas.protocol.messages.fetch import (
 )
 
 if TYPE_CHECKING:
+    from barnabas.broker.catalog import TopicInfo
     from barnabas.broker.log.partition_log import PartitionLog
     from barnabas.broker.network.request import Request
     from barnabas.broker.services import BrokerServices
@@ -65,12 +70,29 @@ def handle(request: Request, broker: BrokerServices) -> FetchResponse | None:
         return _refuse_follower(request)
     fetch = Fetch(request, broker, broker.fetch_sessions.new_context(body, version))
     results = fetch.read()
-    if body.max_wait_ms <= 0 or not fetch.sources or fetch.failed or fetch.size >= fetch.min_bytes:
+    if body.max_wait_ms <= 0 or not fetch.readable or fetch.failed or fetch.size >= fetch.min_bytes:
         return fetch.answer(results)
-    operation = DelayedFetch(fetch)
-    keys = [(source.topic, source.partition) for source, _ in fetch.sources]
-    broker.fetch_purgatory.try_complete_else_watch(operation, keys, body.max_wait_ms * 1_000_000)
+    _wait(fetch, min(body.max_wait_ms, broker.config["barnabas.fetch.max.wait.ms"]))
     return None
+
+
+def weigh(body: FetchRequest, broker: BrokerServices) -> int:
+    """Fifty bytes may stand for a session of many partitions."""
+    return broker.fetch_sessions.partitions_of(body.session_id) if body.session_id else 0
+
+
+def _wait(fetch: Fetch, wait_ms: int) -> None:
+    """Let it wait, in a place where the end of its connection finds it."""
+    connection = fetch.request.connection
+    operation = DelayedFetch(fetch)
+    connection.waiting = operation
+    if connection.channel is None:  # closed meanwhile, perhaps before there was anything to cancel
+        operation.cancel()
+        return
+    if connection.hung_up:
+        operation.hang_up()
+        return
+    fetch.broker.fetch_purgatory.try_complete_else_watch(operation, operation.keys, wait_ms * 1_000_000)
 
 
 def error_response(body: FetchRequest, version: int, error: KafkaError) -> FetchResponse:
@@ -97,7 +119,22 @@ def _all_partitions(body: FetchRequest, code: ErrorCode) -> list[FetchableTopicR
 class Fetch:
     """One Fetch request with its limits; `read` may run twice, when it begins and when its wait is over."""
 
-    __slots__ = ("broker", "context", "failed", "isolation", "max_bytes", "min_bytes", "request", "size", "sources")
+    __slots__ = (
+        "_min_one_batch",
+        "_old",
+        "_remaining",
+        "_topic",
+        "_unchanged",
+        "broker",
+        "context",
+        "failed",
+        "isolation",
+        "max_bytes",
+        "min_bytes",
+        "readable",
+        "request",
+        "size",
+    )
 
     def __init__(self, request: Request, broker: BrokerServices, context: FetchContext) -> None:
         body: FetchRequest = request.body
@@ -105,57 +142,95 @@ class Fetch:
         self.broker = broker
         self.context = context
         self.isolation = IsolationLevel.READ_COMMITTED if body.isolation_level else IsolationLevel.READ_UNCOMMITTED
-        max_bytes = min(body.max_bytes, broker.config["fetch.max.bytes"])
+        max_bytes: int = min(body.max_bytes, broker.config["fetch.max.bytes"])
         if broker.quotas.enabled:
             max_bytes = int(min(max_bytes, broker.quotas.max_fetch_bytes(request)))
         self.max_bytes = max_bytes
         self.min_bytes = min(body.min_bytes, max_bytes)
-        self.size = 0
-        self.failed = False
-        self.sources: list[tuple[PartitionLog, Wanted]] = []
+        self._old = request.header.api_version < FIRST_VERSION_WITH_ZSTD
 
     def read(self) -> Results:
-        """Read all partitions, within the limits; sets `size`, `failed` and `sources`."""
-        results: Results = []
-        self.sources = []
+        """Read all partitions, within the limits; sets `size`, `failed` and `readable`, those that could be waited for."""
+        self.size = 0
         self.failed = False
-        remaining = self.max_bytes
-        min_one_batch = True
-        for wanted in self.context.partitions:
-            try:
-                source = self._source(wanted)
-                found = self._read_partition(source, wanted, remaining, min_one_batch)
-            except KafkaError as error:
-                self.failed = self.failed or error.code not in WAIT_DESPITE
-                results.append((wanted, _failed(wanted.key[1], self._code(error))))
-                continue
-            except Exception:
-                log.exception("Reading %r failed", wanted)
-                self.failed = True
-                results.append((wanted, _failed(wanted.key[1], ErrorCode.UNKNOWN_SERVER_ERROR)))
-                continue
-            self.sources.append((source, wanted))
-            size = len(found.records)
-            if size:
-                min_one_batch = False
-                remaining = max(0, remaining - size)
-            results.append((wanted, self._partition_data(wanted.key[1], found)))
-        self.size = sum(len(data.records) for _, data in results if data.records)
+        self.readable: list[Wanted] = []
+        self._unchanged: dict[str, int] = {}
+        self._remaining = self.max_bytes
+        self._min_one_batch = True
+        self._topic: tuple[TopicKey, TopicInfo | None] = ("", None)
+        results: Results = []
+        for some in slices(self.context.partitions):
+            self._read_some(some, results)
         return results
 
-    def _source(self, wanted: Wanted) -> PartitionLog:
-        topic, index = wanted.key
-        info = topic_by_id(self.broker, topic) if isinstance(topic, uuid.UUID) else topic_by_name(self.broker, topic)
-        source = log_of(self.broker, info, index)
-        check_leader_epoch(source, wanted.request.current_leader_epoch)
-        old = self.request.header.api_version < FIRST_VERSION_WITH_ZSTD
-        if old and source.config.compression_type == "zstd":
-            raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
-        return source
+    def _read_some(self, partitions: Sequence[Wanted], results: Results) -> None:
+        skips_unchanged = self.context.skips_unchanged
+        for wanted in partitions:
+            source = wanted.source
+            if source is None or not source.available:
+                found = self._find(wanted.key)
+                if isinstance(found, ErrorCode):
+                    self._fail(wanted, found, results)
+                    continue
+                wanted.source = source = found
+            elif skips_unchanged and _unchanged(source, wanted):
+                self.readable.append(wanted)
+                self._unchanged[source.topic] = self._unchanged.get(source.topic, 0) + 1
+                continue
+            self._read_partition(source, wanted, results)
 
-    def _read_partition(self, source: PartitionLog, wanted: Wanted, remaining: int, min_one_batch: bool) -> ReadResult:
-        limit = min(wanted.request.partition_max_bytes, remaining)
-        return source.read(wanted.request.fetch_offset, max(limit, 0), min_one_batch, self.isolation)
+    def _find(self, key: tuple[TopicKey, int]) -> PartitionLog | ErrorCode:
+        """The log of a partition; neighbours of the same topic share its look-up."""
+        topic, index = key
+        last, info = self._topic
+        if last is not topic:
+            snapshot = self.broker.catalog.snapshot
+            info = snapshot.topics.get(topic) if isinstance(topic, str) else snapshot.topics_by_id.get(topic)
+            self._topic = (topic, info)
+        if info is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if isinstance(topic, str) else ErrorCode.UNKNOWN_TOPIC_ID
+        return find_log(self.broker, info, index)
+
+    def _read_partition(self, source: PartitionLog, wanted: Wanted, results: Results) -> None:
+        try:
+            error = self._refusal(source, wanted)
+            if error is not None:
+                self._fail(wanted, error, results)
+                return
+            limit = max(0, min(wanted.max_bytes, self._remaining))
+            found = source.read(wanted.fetch_offset, limit, self._min_one_batch, self.isolation)
+        except KafkaError as failure:
+            self._fail(wanted, failure.code, results)
+            return
+        except Exception:
+            log.exception("Reading %r failed", wanted)
+            self._fail(wanted, ErrorCode.UNKNOWN_SERVER_ERROR, results)
+            return
+        self.readable.append(wanted)
+        size = len(found.records)
+        if size:
+            self.size += size
+            self._min_one_batch = False
+            self._remaining = max(0, self._remaining - size)
+        results.append((wanted, self._partition_data(wanted.key[1], found)))
+
+    def _refusal(self, source: PartitionLog, wanted: Wanted) -> ErrorCode | None:
+        """What can be seen without reading; cheaper than an exception, of which there may be one for each partition."""
+        error = epoch_error(source, wanted.leader_epoch)
+        if error is not None:
+            return error
+        if self._old and source.config.compression_type == "zstd":
+            return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+        inside = source.log_start_offset <= wanted.fetch_offset <= source.log_end_offset
+        return None if inside or not source.available else ErrorCode.OFFSET_OUT_OF_RANGE
+
+    def _fail(self, wanted: Wanted, code: ErrorCode, results: Results) -> None:
+        self.failed = self.failed or code not in WAIT_DESPITE
+        if code is ErrorCode.KAFKA_STORAGE_ERROR and (
+            self.request.header.api_version < FIRST_VERSION_WITH_STORAGE_ERROR
+        ):
+            code = ErrorCode.NOT_LEADER_OR_FOLLOWER  # the older client does not know 56 and would not retry
+        results.append((wanted, _failed(wanted.key[1], code)))
 
     def _partition_data(self, index: int, found: ReadResult) -> PartitionData:
         aborted = None
@@ -172,13 +247,6 @@ class Fetch:
             records=found.records,
         )
 
-    def _code(self, error: KafkaError) -> ErrorCode:
-        if error.code is ErrorCode.KAFKA_STORAGE_ERROR and (
-            self.request.header.api_version < FIRST_VERSION_WITH_STORAGE_ERROR
-        ):
-            return ErrorCode.NOT_LEADER_OR_FOLLOWER  # the older client does not know 56 and would not retry
-        return error.code
-
     def answer(self, results: Results) -> FetchResponse:
         """The answer; the session moves on here, unless a quota makes it an empty one."""
         context = self.context
@@ -193,51 +261,102 @@ class Fetch:
         return FetchResponse(error_code=code, session_id=session_id, responses=_by_topic(answered))
 
     def _count(self, results: Results) -> None:
-        metrics = self.broker.topic_metrics
-        topics_by_id = self.broker.catalog.snapshot.topics_by_id
-        topics = self.broker.catalog.snapshot.topics
-        for wanted, data in results:
-            topic = wanted.key[0]
-            info = topics_by_id.get(topic) if isinstance(topic, uuid.UUID) else topics.get(topic)
+        """One addition for each run of partitions of a topic: it takes a lock."""
+        run: TopicKey = ""
+        partitions = failed = size = 0
+        for some in slices(results):
+            for wanted, data in some:
+                topic = wanted.key[0]
+                if topic is not run and topic != run:
+                    self._add_traffic(run, partitions, failed, size)
+                    run = topic
+                    partitions = failed = size = 0
+                partitions += 1
+                if data.error_code:
+                    failed += 1
+                elif data.records is not None:
+                    size += len(data.records)
+        self._add_traffic(run, partitions, failed, size)
+        for name, unchanged in self._unchanged.items():
+            self.broker.topic_metrics.of(name).fetched(0, unchanged)
+
+    def _add_traffic(self, topic: TopicKey, partitions: int, failed: int, size: int) -> None:
+        if partitions:
+            snapshot = self.broker.catalog.snapshot
+            info = snapshot.topics.get(topic) if isinstance(topic, str) else snapshot.topics_by_id.get(topic)
+            metrics = self.broker.topic_metrics
             traffic = metrics.unknown if info is None else metrics.of(info.name)
-            if data.error_code:
-                traffic.fetch_failed()
-            else:
-                traffic.fetched(len(data.records or b""))
+            traffic.fetched(size, partitions, failed)
+
+
+def _unchanged(source: PartitionLog, wanted: Wanted) -> bool:
+    """Whether a read would bring nothing that the client does not know: it is at the end of the log, as it was told last."""
+    end = source.log_end_offset
+    return (
+        wanted.fetch_offset == end == wanted.high_watermark
+        and source.log_start_offset == wanted.local_log_start_offset
+        and wanted.leader_epoch in (NO_EPOCH, source.leader_epoch)
+    )
 
 
 class DelayedFetch(DelayedOperation):
-    """A fetch that waits for data. Ready when `min_bytes` can be read, or when a partition has gone or was cut."""
+    """A fetch that waits for data. Ready when `min_bytes` can be read, or when a partition has gone or was cut.
 
-    __slots__ = ("_fetch", "_sources")
+    An append asks about its own partition only, and nothing is read for it: `Arrivals` counts. `_lock` guards the sum.
+    """
+
+    __slots__ = ("_available", "_fetch", "_lock", "_waits")
 
     def __init__(self, fetch: Fetch) -> None:
         super().__init__()
         self._fetch = fetch
-        self._sources = fetch.sources
+        self._lock = threading.Lock()
+        self._available = 0
+        self._waits: dict[Hashable, _Wait] = {}
+        for wanted in fetch.readable:
+            source = wanted.source
+            if source is not None:
+                counts = fetch.min_bytes > 1
+                arrivals = source.arrivals(wanted.fetch_offset, fetch.isolation) if counts else None
+                self._waits[source.topic, source.partition] = _Wait(source, wanted, arrivals)
+
+    @property
+    def keys(self) -> list[Hashable]:
+        return list(self._waits)
 
     def ready(self) -> bool:
-        fetch = self._fetch
-        committed = fetch.isolation
-        get_log = fetch.broker.logs.get
-        available = 0
-        for source, wanted in self._sources:
-            if get_log(source.topic, source.partition) is not source:
-                return True
-            end = source.last_stable_offset if committed else source.high_watermark
-            offset = wanted.request.fetch_offset
-            if offset > end:
-                return True
-            if offset < end:
-                if fetch.min_bytes <= 1:
-                    return True
-                available += _available(source, wanted, fetch.isolation)
-                if available >= fetch.min_bytes:
+        for some in slices(list(self._waits.values())):
+            for wait in some:
+                if self._ends(wait):
                     return True
         return False
 
+    def ready_for(self, key: Hashable) -> bool:
+        wait = self._waits.get(key)
+        return wait is not None and self._ends(wait)
+
+    def _ends(self, wait: _Wait) -> bool:
+        """Whether this partition ends the wait, by itself or with what the others have."""
+        source = wait.source
+        if not source.available:
+            return True
+        fetch = self._fetch
+        end = source.last_stable_offset if fetch.isolation else source.high_watermark
+        if wait.offset >= end:
+            return wait.offset > end
+        if wait.arrivals is None:  # one byte is enough
+            return True
+        counted = wait.arrivals.count(wait.limit)
+        if counted == LOOK:
+            return True
+        with self._lock:
+            self._available += counted - wait.counted
+            wait.counted = counted
+            return self._available >= fetch.min_bytes
+
     def on_complete(self) -> None:
         request = self._fetch.request
+        request.connection.waiting = None
         try:
             message = self._fetch.answer(self._fetch.read())
         except Exception:
@@ -247,17 +366,28 @@ class DelayedFetch(DelayedOperation):
             )
         request.respond(message)
 
+    def hang_up(self) -> None:
+        """A client that only finished sending gets what there is now; for one that is gone, nothing is kept any longer."""
+        self.force_complete()
+
+    def on_cancel(self) -> None:
+        self._fetch.request.connection.waiting = None
+
     def __repr__(self) -> str:
-        return f"<DelayedFetch {len(self._sources)} partitions of {self._fetch.request!r}>"
+        return f"<DelayedFetch {len(self._waits)} partitions of {self._fetch.request!r}>"
 
 
-def _available(source: PartitionLog, wanted: Wanted, isolation: IsolationLevel) -> int:
-    """Bytes that a read would give now; an error counts as nothing, the end of the wait reports it."""
-    partition = wanted.request
-    try:
-        return len(source.read(partition.fetch_offset, partition.partition_max_bytes, True, isolation).records)
-    except KafkaError:
-        return 0
+class _Wait:
+    """One partition of a delayed fetch. `counted`: what it has brought so far, under the operation's lock."""
+
+    __slots__ = ("arrivals", "counted", "limit", "offset", "source")
+
+    def __init__(self, source: PartitionLog, wanted: Wanted, arrivals: Arrivals | None) -> None:
+        self.source = source
+        self.offset = wanted.fetch_offset
+        self.limit = wanted.max_bytes
+        self.arrivals = arrivals
+        self.counted = 0
 
 
 def _by_topic(results: Results) -> list[FetchableTopicResponse]:

@@ -32,24 +32,42 @@ def topic_by_id(broker: BrokerServices, topic_id: uuid.UUID) -> TopicInfo:
     return info
 
 
-def log_of(broker: BrokerServices, info: TopicInfo, partition: int) -> PartitionLog:
-    """The log of a partition of an existing topic. One that is in the catalog but has no log is being made or deleted."""
+def find_log(broker: BrokerServices, info: TopicInfo, partition: int) -> PartitionLog | ErrorCode:
+    """The log of a partition of an existing topic, or why there is none. An answer, not an exception: one request may ask for very many.
+    A partition that is in the catalog but has no log is being made or deleted."""
     log = broker.logs.get(info.name, partition)
     if log is None:
         inside = 0 <= partition < info.partition_count
-        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER if inside else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER if inside else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if log.topic_id is not info.topic_id and log.topic_id != info.topic_id:
         # Deleted and created again under the same name: catalog and logs were read on two sides of it (KIP-516).
-        raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
+        return ErrorCode.INCONSISTENT_TOPIC_ID
     return log
 
 
-def check_leader_epoch(log: PartitionLog, requested: int) -> None:
+def log_of(broker: BrokerServices, info: TopicInfo, partition: int) -> PartitionLog:
+    """As `find_log`; raises `KafkaError` when there is none."""
+    log = find_log(broker, info, partition)
+    if isinstance(log, ErrorCode):
+        raise KafkaError(log)
+    return log
+
+
+def epoch_error(log: PartitionLog, requested: int) -> ErrorCode | None:
     """Compare the epoch that a client believes in with ours (KIP-320): FENCED (74) or UNKNOWN (75) when it is another."""
+    if requested == NO_EPOCH:
+        return None
     ours = log.leader_epoch
-    if requested not in (NO_EPOCH, ours):
-        older = requested < ours
-        raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH if older else ErrorCode.UNKNOWN_LEADER_EPOCH)
+    if requested == ours:
+        return None
+    return ErrorCode.FENCED_LEADER_EPOCH if requested < ours else ErrorCode.UNKNOWN_LEADER_EPOCH
+
+
+def check_leader_epoch(log: PartitionLog, requested: int) -> None:
+    """As `epoch_error`; raises `KafkaError`."""
+    error = epoch_error(log, requested)
+    if error is not None:
+        raise KafkaError(error)
 
 
 def leader_epoch(broker: BrokerServices, topic: str, partition: int) -> int:

@@ -23,8 +23,10 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from barnabas.broker.log import lookup
+from barnabas.broker.log.arrivals import Arrivals
 from barnabas.broker.log.batch_search import MAX_RELATIVE_OFFSET
 from barnabas.broker.log.config import LogConfig
+from barnabas.broker.log.expansion import Expansion
 from barnabas.broker.log.flusher import SLOW_FLUSH_NS
 from barnabas.broker.log.index import IndexDamaged
 from barnabas.broker.log.producer_state import SNAPSHOT_SUFFIX
@@ -210,18 +212,16 @@ class PartitionLog:
         leader_epoch: int = 0,
         origin: AppendOrigin = _CLIENT,
         guard: VerificationGuard | None = None,
+        room: Expansion | None = None,
     ) -> AppendResult:
         """Write one batch; KafkaError when it is refused. Hot path: an ordinary batch is looked at by the kernel and written from where
-        it is; record_validation.py looks into all others.
-
-        The batch gets the newest leader epoch of the log, or `leader_epoch` when that is newer. A client's transactional batch needs
-        a `guard`, see `begin_verification`.
-        """
+        it is; record_validation.py looks into all others. The batch gets the newest leader epoch of the log, or `leader_epoch` when that
+        is newer. A client's transactional batch needs a `guard`, see `begin_verification`; `room` bounds what it may expand to."""
         now = self._wall_ms()
         header = check_batch(records, self._ordinary_limit)
         body: bytes | memoryview
         if header is None or header.max_timestamp - now > self._after_max_ms:
-            header, body = look_into(records, self.config, (origin, guard is not None), now, self.name)
+            header, body = look_into(records, self.config, (origin, guard is not None), now, self.name, room)
         else:
             body = records[PREFIX_SIZE:]
         with self._lock:
@@ -374,11 +374,7 @@ class PartitionLog:
     # Read.
 
     def read(
-        self,
-        offset: int,
-        max_bytes: int,
-        min_one_batch: bool = True,
-        isolation: IsolationLevel = _READ_UNCOMMITTED,
+        self, offset: int, max_bytes: int, min_one_batch: bool = True, isolation: IsolationLevel = _READ_UNCOMMITTED
     ) -> ReadResult:
         """Whole batches from the one that holds `offset` on, cut at `max_bytes`; KafkaError when the offset is not in the log."""
         tail = self._tail
@@ -401,6 +397,14 @@ class PartitionLog:
             return self._committed.read(offset, max_bytes, min_one_batch, tail, self._start)
         records = self._reader.region(offset, max_bytes, min_one_batch, tail)
         return ReadResult(records, tail[0], tail[0], self._start)
+
+    def tail(self, isolation: IsolationLevel = _READ_UNCOMMITTED) -> Tail:
+        """Where the log ends for a reader: offset, segment and position there."""
+        return self._committed.tail(self._tail, self._start) if isolation else self._tail
+
+    def arrivals(self, offset: int, isolation: IsolationLevel) -> Arrivals:
+        """Counts what comes for a reader that waits at an offset."""
+        return Arrivals(self, self._reader, offset, isolation)
 
     def _look_again(self, look_up: Callable[[], Found], offset: int) -> Found:
         """Compaction may have replaced the segment under the reader."""

@@ -53,7 +53,7 @@ class View(NamedTuple):
 class LogReader:
     """Finds batches in the segments of one log."""
 
-    __slots__ = ("_boundaries", "_hints", "_recent", "_repair", "records_limit", "view")
+    __slots__ = ("_before", "_boundaries", "_hints", "_recent", "_repair", "records_limit", "view")
 
     def __init__(self, segments: list[Segment], repair: Callable[[Segment, str], None]) -> None:
         self._repair = repair
@@ -61,6 +61,7 @@ class LogReader:
         """How large the records of a batch may become in a look-up that must decompress them."""
         self._hints: dict[int, Hint] = {}
         self._boundaries: dict[int, Boundary] = {}  # by the position up to which somebody wanted to read
+        self._before: Tail | None = None  # what `tail_before` found last
         self._recent: list[Segment] = []
         self.view = _view(segments)
 
@@ -72,8 +73,8 @@ class LogReader:
         let_go(before)
 
     def _forget(self) -> None:
-        before = (self._hints, self._boundaries)
-        self._hints, self._boundaries = {}, {}
+        before = (self._hints, self._boundaries, self._before)
+        self._hints, self._boundaries, self._before = {}, {}, None
         let_go(before)
 
     def drop_below(self, start: int) -> list[Segment]:
@@ -103,9 +104,15 @@ class LogReader:
         return self._cut((segment, position, position), limit, max_bytes, min_one_batch, tail)
 
     def tail_before(self, offset: int, tail: Tail) -> Tail:
-        """A tail for reads that must end before the batch with an offset."""
+        """A tail for reads that must end before the batch with an offset. Many ask for the same one: the last stable offset."""
+        known = self._before
+        if known is not None and known[0] == offset and not known[1].retired:
+            return known
         found = self.find(offset, tail)
-        return tail if found is None else (offset, found[0], found[1])
+        if found is None:
+            return tail
+        self._before = before = (offset, found[0], found[1])
+        return before
 
     def find(self, offset: int, tail: Tail) -> tuple[Segment, int, int] | None:
         """(segment, position, size) of the first batch that ends at or after an offset."""

@@ -9,6 +9,7 @@ Thread: any; pure functions. Lock: none.
 from __future__ import annotations
 
 from barnabas.broker.log.config import LOG_APPEND_TIME, MAX_LONG, PRODUCER_CODEC, UNCOMPRESSED, LogConfig
+from barnabas.broker.log.expansion import Expansion
 from barnabas.broker.log.results import AppendOrigin, RecordError, RecordsRefused
 from barnabas.broker.log.validation import check_size, check_unusual, corrupt, invalid
 from barnabas.errors import ErrorCode
@@ -41,10 +42,16 @@ _NO_HEADER = (0,) * 13
 
 
 def look_into(
-    records: memoryview, config: LogConfig, sender: tuple[AppendOrigin, bool], now_ms: int, partition: str
+    records: memoryview,
+    config: LogConfig,
+    sender: tuple[AppendOrigin, bool],
+    now_ms: int,
+    partition: str,
+    room: Expansion | None = None,
 ) -> tuple[BatchHeader, bytes]:
     """Header and checked part of what is to be written for a batch that the kernel did not find ordinary; KafkaError with the reason
-    when it is refused. The sender: who appends, and whether a transaction was verified."""
+    when it is refused. The sender: who appends, and whether a transaction was verified. `room`: what the batch may expand to, besides its
+    topic's own limit."""
     size = len(records)
     header = BatchHeader._make(HEADER.unpack_from(records) if size >= HEADER_SIZE else _NO_HEADER)
     if (
@@ -61,15 +68,15 @@ def look_into(
     body = bytes(records[PREFIX_SIZE:])
     if crc32c(body) != header.crc:
         raise corrupt(partition)
-    return validated(header, body, config, now_ms, partition)
+    return validated(header, body, config, now_ms, partition, room)
 
 
 def validated(
-    header: BatchHeader, body: bytes, config: LogConfig, now_ms: int, partition: str
+    header: BatchHeader, body: bytes, config: LogConfig, now_ms: int, partition: str, room: Expansion | None = None
 ) -> tuple[BatchHeader, bytes]:
     """Header and checked part of the batch that is to be written for one that came; KafkaError when its records may not be written."""
     try:
-        data, start = _plain_records(header, body, config)
+        data, start = _plain_records(header, body, config, room)
         facts = check_records(data, start, header.record_count)
     except CorruptBatch as error:
         raise invalid(str(error)) from error
@@ -79,16 +86,25 @@ def validated(
     codec = _codec_to_keep(header, config)
     if (attributes, newest, codec) == (header.attributes, header.max_timestamp, header.codec):
         return header, body
-    records = body[RECORDS_AT:] if codec == header.codec else compress(codec, data[start:], _level(codec, config))
+    if codec == header.codec:
+        records = body[RECORDS_AT:]
+    else:
+        if room is not None:
+            room.take_for_compression(len(data) - start)
+        records = compress(codec, data[start:], _level(codec, config))
     kept = header._replace(attributes=attributes & ~CODEC_MASK | codec, max_timestamp=newest)
     return _rewritten(kept, body, records, config)
 
 
-def _plain_records(header: BatchHeader, body: bytes, config: LogConfig) -> tuple[bytes, int]:
+def _plain_records(header: BatchHeader, body: bytes, config: LogConfig, room: Expansion | None) -> tuple[bytes, int]:
     """Bytes that hold the records, and where they begin."""
     if header.codec == NONE:
         return body, RECORDS_AT
-    return decompress(header.codec, body[RECORDS_AT:], decompressed_limit(config.max_message_bytes)), 0
+    limit = decompressed_limit(config.max_message_bytes)
+    records = body[RECORDS_AT:]
+    return (
+        decompress(header.codec, records, limit) if room is None else room.decompress(header.codec, records, limit)
+    ), 0
 
 
 # The rules for records.

@@ -150,6 +150,11 @@ class CommittedReader:
         """The last stable offset of a log that ends and begins at these offsets."""
         return min(end, max(start, self._producers.first_unstable))
 
+    def tail(self, tail: Tail, start: int) -> Tail:
+        """Where the log ends for these consumers, of a log that ends and begins there."""
+        stable = self.stable_offset(tail[0], start)
+        return self._reader.tail_before(stable, tail) if stable < tail[0] else tail
+
     def read(self, offset: int, max_bytes: int, min_one_batch: bool, tail: Tail, start: int) -> ReadResult:
         end = tail[0]
         stable = self.stable_offset(end, start)

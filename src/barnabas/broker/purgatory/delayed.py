@@ -1,13 +1,16 @@
 """Delayed operations and the purgatory that watches them (RP-38).
 
 Role:    a request that cannot be answered yet (Fetch below min.bytes, Produce that waits for the disk) becomes an
-         operation; it completes when an event on one of its keys makes it ready, or when its time is over.
+         operation; it completes when an event on one of its keys makes it ready, or when its time is over. When nobody wants
+         the answer any more it is cancelled: it ends without one.
 Threads: any. Operations complete on the thread that made them ready, or on the timer's thread.
-Lock:    one per purgatory, guards the watch lists; `ready`, `on_complete` and `on_expiration` run outside every lock.
+Lock:    one per purgatory, guards the watch lists; `ready`, `ready_for` and the `on_` methods run outside every lock. An operation
+         with many keys takes it in slices, so that nobody waits for more than one of them.
 
 Completing exactly once: `_once` is a lock that is acquired without waiting and never released, which is an atomic
-test-and-set on every build. No wake-up is lost, because the operation is first put on all its watch lists and then asked
-once more whether it is ready: an event before that is seen by the question, an event after it finds the operation.
+test-and-set on every build; completion, expiry and cancellation all go through it. No wake-up is lost, because the operation is
+first put on all its watch lists and then asked once more whether it is ready: an event before that is seen by the question, an
+event after it finds the operation.
 
 Keys are `(topic, partition)`. On a hot path ask `if purgatory.watchers:` first; an empty dict costs nothing to ask.
 """
@@ -16,7 +19,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING
 
 from barnabas.broker.purgatory.timing_wheel import Timer, TimerTask
@@ -25,6 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 log = logging.getLogger(__name__)
+
+KEYS_PER_SLICE = 500
+"""Keys that are put on or taken off watch lists under one hold of the lock; about 0.1 ms."""
 
 
 class DelayedOperation(TimerTask):
@@ -42,9 +48,20 @@ class DelayedOperation(TimerTask):
         """Can it complete now? Without side effects: several threads may ask at once."""
         raise AssertionError(f"{type(self).__name__} has no ready")
 
+    def ready_for(self, key: Hashable) -> bool:
+        """Can it complete now, when only `key` may have changed since it was asked last? Operations with many keys override this, so
+        that an event does not cost in proportion to them."""
+        return self.ready()
+
     def on_complete(self) -> None:
-        """Runs exactly once, whether ready, expired or forced."""
+        """Runs exactly once, whether ready, expired or forced; never after `on_cancel`."""
         raise AssertionError(f"{type(self).__name__} has no on_complete")
+
+    def on_cancel(self) -> None:
+        """Runs instead of `on_complete` when the operation was cancelled."""
+
+    def hang_up(self) -> None:
+        """The client of this operation sends no more. Whoever may wait for long ends the wait; others need not override this."""
 
     def on_expiration(self) -> None:
         """Runs after `on_complete` when it was the time that ended the wait."""
@@ -55,17 +72,34 @@ class DelayedOperation(TimerTask):
 
     def force_complete(self) -> bool:
         """Complete now. True for exactly one caller."""
+        if not self._end():
+            return False
+        self.on_complete()
+        return True
+
+    def cancel(self) -> bool:
+        """End without completing: nobody wants the answer. True when this call ended it, False when it had ended before."""
+        if not self._end():
+            return False
+        self.on_cancel()
+        return True
+
+    def _end(self) -> bool:
+        """True for exactly one caller, and then nothing watches the operation any more."""
         if not self._once.acquire(blocking=False):
             return False
         purgatory = self._purgatory
         if purgatory is not None:
             purgatory.forget(self)
-        self.on_complete()
         return True
 
     def try_complete(self) -> bool:
         """Complete if ready; True when this call did it."""
         return not self._once.locked() and self.ready() and self.force_complete()
+
+    def try_complete_for(self, key: Hashable) -> bool:
+        """As `try_complete`, after an event on one of its keys."""
+        return not self._once.locked() and self.ready_for(key) and self.force_complete()
 
     def expire(self) -> None:
         if self.force_complete():
@@ -123,7 +157,7 @@ class Purgatory:
             return 0
         with self._lock:
             operations = list(self._watchers.get(key, ()))
-        return sum(map(self._try, operations))
+        return sum(self._try(operation, key) for operation in operations)
 
     def complete_all(self) -> int:
         """Complete everything that waits, as if its time were over; for shutdown. Returns how many."""
@@ -132,33 +166,53 @@ class Purgatory:
         return sum(operation.force_complete() for operation in operations)
 
     def forget(self, operation: DelayedOperation) -> None:
-        """Take a completed operation off its watch lists and the timer. Idempotent."""
+        """Take an operation that has ended off its watch lists and the timer. Idempotent."""
         self._timer.cancel(operation)
         with self._lock:
             keys, operation._keys = operation._keys, ()
             if keys:
                 self._delayed -= 1
+        for start in range(0, len(keys), KEYS_PER_SLICE):
+            self._unwatch(operation, keys[start : start + KEYS_PER_SLICE])
+
+    def _unwatch(self, operation: DelayedOperation, keys: Sequence[Hashable]) -> None:
+        watchers = self._watchers
+        with self._lock:
             for key in keys:
-                watched = self._watchers[key]
-                del watched[operation]
-                if not watched:
-                    del self._watchers[key]
+                watched = watchers.get(key)
+                if watched is not None and operation in watched:  # it may have ended before `_watch` came to this key
+                    del watched[operation]
+                    if not watched:
+                        del watchers[key]
 
     def count_expired(self) -> None:
         with self._lock:
             self._expired += 1
 
-    def _watch(self, operation: DelayedOperation, keys: Iterable[Hashable]) -> None:
+    def _watch(self, operation: DelayedOperation, keys: Sequence[Hashable]) -> None:
+        """Put it on all its watch lists. `forget`, on another thread, takes the keys away under the lock: no slice after that adds
+        anything, and the slices before it are taken back."""
+        distinct = tuple(dict.fromkeys(keys))
         with self._lock:
-            operation._keys = tuple(dict.fromkeys(keys))
+            operation._keys = distinct
             operation._purgatory = self
-            self._delayed += 1
-            for key in operation._keys:
-                self._watchers.setdefault(key, {})[operation] = None
+            if distinct:
+                self._delayed += 1
+        watchers = self._watchers
+        for start in range(0, len(distinct), KEYS_PER_SLICE):
+            with self._lock:
+                if not operation._keys:
+                    return
+                for key in distinct[start : start + KEYS_PER_SLICE]:
+                    watched = watchers.get(key)
+                    if watched is None:
+                        watchers[key] = {operation: None}
+                    else:
+                        watched[operation] = None
 
-    def _try(self, operation: DelayedOperation) -> bool:
+    def _try(self, operation: DelayedOperation, key: Hashable) -> bool:
         try:
-            return operation.try_complete()
+            return operation.try_complete_for(key)
         except Exception:
             # The event belongs to another request, which must not fail because this one does.
             log.exception("%s: %r failed while completing", self.name, operation)

@@ -1,0 +1,47 @@
+"""The settings of what single APIs do for one request at most: rows of the broker's table, kept apart because that file is long.
+
+Role: declaration only. Thread: any. Lock: none, the rows are immutable.
+"""
+
+from __future__ import annotations
+
+from barnabas.config import ConfigKey, ConfigType, between
+
+MAX_INT = 2**31 - 1
+
+LIMITS = (
+    ConfigKey(
+        "barnabas.fetch.max.wait.ms",
+        ConfigType.INT,
+        300_000,
+        "The longest that a Fetch waits for data; a client that asks for more waits this long. The default is the most that librdkafka "
+        "can be set to, and ten times the request timeout of Java's consumer.",
+        between(0, MAX_INT),
+        dynamic=True,
+    ),
+    ConfigKey(
+        "barnabas.fetch.session.cache.partitions",
+        ConfigType.INT,
+        500_000,
+        "Partitions that all fetch sessions together may remember, about 300 bytes each. A consumer for whose session there is no room "
+        "works without one.",
+        between(0, MAX_INT),
+    ),
+    ConfigKey(
+        "barnabas.produce.max.expanded.bytes",
+        ConfigType.LONG,
+        1_073_741_824,
+        "What the compressed batches of one Produce request may hold in all; those beyond it are refused with MESSAGE_TOO_LARGE. The "
+        "default is ten times the largest request.",
+        between(1, 2**63 - 1),
+        dynamic=True,
+    ),
+    ConfigKey(
+        "barnabas.response.max.bytes",
+        ConfigType.INT,
+        33_554_432,
+        "About the largest answer of DescribeConfigs; resources that do not fit are answered with an error that says so.",
+        between(1024, MAX_INT),
+        dynamic=True,
+    ),
+)
