@@ -51,6 +51,7 @@ class Asked:
             client_software_version="unknown",
             channel=object(),
             waiting=None,
+            hung_up=False,
         )
         self.heavy = self.inline = False
         self.progress: Any = None
