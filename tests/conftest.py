@@ -8,6 +8,7 @@ only pytest-timeout does, because stacks of a test that passes look like a failu
 from __future__ import annotations
 
 import faulthandler
+import json
 import os
 import threading
 from collections.abc import Iterator
@@ -29,6 +30,14 @@ hypothesis.settings.load_profile("suite")
 LEAK_DEADLINE_SECONDS = 20.0
 OUR_THREADS = ("data-plane-", "control-plane-", "barnabas-", "ExpirationReaper-", "kafka-producer-network-thread")
 WIDER_FIXTURES = ("session", "package", "module", "class")
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """For tools/run_tests.py, which runs failed tests again. With xdist the workers' reports pass through the controller too."""
+    path = os.environ.get("BARNABAS_FAILED_TESTS")
+    if path and report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(json.dumps({"test": report.nodeid, "text": report.longreprtext}) + "\n")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
