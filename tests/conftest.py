@@ -10,6 +10,7 @@ from __future__ import annotations
 import faulthandler
 import json
 import os
+import signal
 import threading
 from collections.abc import Iterator
 
@@ -21,6 +22,10 @@ from tests.waiting import wait_until
 # In the tests' own process the request path is plain Python, whose objects can be looked into, replaced and made to fail. Brokers in
 # processes of their own are compiled (bench/brokers.py).
 os.environ.setdefault("BARNABAS_NATIVE", "0")
+
+# A suite that was started in the background ignores Ctrl-C, and so would every process that a test starts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A landing does not hang on luck: every run of the suite tries the same generated examples. `make search` looks for new ones.
 hypothesis.settings.register_profile("suite", derandomize=True, deadline=None)

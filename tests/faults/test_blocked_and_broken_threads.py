@@ -138,6 +138,7 @@ def test_an_api_that_fails_unexpectedly_is_answered_with_an_error(monkeypatch: p
     def broken(request: object, broker: object) -> object:
         raise RuntimeError("injected into the API")
 
+    TABLE[DESCRIBE_CLUSTER].load()  # else the first request would, and put the real function back
     monkeypatch.setattr(TABLE[DESCRIBE_CLUSTER], "handle", broken)
     with EmbeddedBroker() as broker, wire.connect(broker.port) as sock:
         answer = wire.ask(sock, describe_cluster())
