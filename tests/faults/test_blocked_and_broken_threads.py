@@ -46,6 +46,7 @@ def test_blocked_handlers_push_back_to_the_sockets_and_lose_nothing(
         assert gate.wait(60)
         return real(request, broker)  # type: ignore[arg-type]
 
+    TABLE[DESCRIBE_CLUSTER].load()  # else the first request would, and put the real function back
     monkeypatch.setattr(TABLE[DESCRIBE_CLUSTER], "handle", blocked)
     settings = {"queued.max.requests": limit, "num.io.threads": 2, "num.network.threads": 2}
     with EmbeddedBroker(config=settings) as broker:
