@@ -17,7 +17,7 @@ SECONDS ?= 60
 RATE ?= 20000
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help setup bytecode native demo test test-kafka test-spark42 search check format faults soak bench-broker bench-log bench-clients bench-spark \
+.PHONY: help setup bytecode native wheel demo test test-kafka test-spark42 search check format faults soak bench-broker bench-log bench-clients bench-spark \
 	peers spark-peer reference clean
 
 help: ## print this list
@@ -35,6 +35,10 @@ bytecode: native
 
 native: $(STAMP) ## compile the request path anew if its sources changed (ADR 7); without a C compiler it stays plain Python
 	@tools/build_native.sh $(BIN)/python
+
+wheel: $(STAMP) ## build the wheel that users get into dist/, and try it where there is no compiler
+	@tools/system_packages.sh cc
+	@tools/build_wheel.sh $(BIN)/python
 
 demo: bytecode ## orders through a broker and Spark, live, with a proof at the end; SECONDS=0 runs until Ctrl-C, RATE=... orders a second
 	@tools/system_packages.sh java
