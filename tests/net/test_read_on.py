@@ -53,8 +53,8 @@ def network(request: pytest.FixtureRequest, make_network: MakeNetwork) -> Networ
 def test_a_channel_with_a_stuck_send_is_read_on_and_still_serves_one_request_at_a_time(network: Network) -> None:
     """RP-19: small socket buffers hold a fraction of what the peer sends meanwhile."""
     channel, peer = network.open()
-    channel.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    peer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    channel.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 32_768)
+    peer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 32_768)
     stuck(network, channel)
     requests = [b"%06d" % number + bytes(number % 300) for number in range(3000)]
     data = b"".join(map(frame, requests))
