@@ -138,7 +138,14 @@ NETWORK = (
         "SO_RCVBUF; -1 leaves it to the operating system.",
         MINUS_ONE_OR_MORE,
     ),
-    ConfigKey("socket.listen.backlog.size", INT, 50, "Connections that may wait to be accepted.", at_least(1)),
+    ConfigKey(
+        "socket.listen.backlog.size",
+        INT,
+        4096,
+        "Connections that may wait to be accepted; the operating system may allow fewer. When they are too many, a further client tries again "
+        "only after a second. Kafka's default is 50.",
+        at_least(1),
+    ),
     ConfigKey(
         "socket.request.max.bytes",
         INT,

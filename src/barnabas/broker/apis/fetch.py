@@ -367,8 +367,12 @@ class DelayedFetch(DelayedOperation):
         request.respond(message)
 
     def hang_up(self) -> None:
-        """A client that only finished sending gets what there is now; for one that is gone, nothing is kept any longer."""
-        self.force_complete()
+        """A client that only finished sending gets what there is now. Not when its request is heavy: whoever saw the hang-up must not do
+        that much work, and Kafka's clients never half-close."""
+        if not self._fetch.request.heavy:
+            self.force_complete()
+        elif self.cancel():
+            self._fetch.request.close_connection()
 
     def on_cancel(self) -> None:
         self._fetch.request.connection.waiting = None
