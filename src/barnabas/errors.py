@@ -199,14 +199,28 @@ class MalformedRequest(BarnabasError):
     """The peer's bytes do not follow the protocol: its connection is closed, nobody else is disturbed (RP-29)."""
 
 
+_MOST_SHOWN = 200
+
+
+def shown(value: object) -> str:
+    """What somebody else wrote, for a message: in one line, without control characters, and cut when it is long."""
+    text = value if isinstance(value, str) else str(value)
+    line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text[:_MOST_SHOWN])
+    return line if len(text) <= _MOST_SHOWN else f"{line}… ({len(text)} characters)"
+
+
+def _quoted(value: object) -> str:
+    return f"'{shown(value)}'" if isinstance(value, str) else shown(value)
+
+
 class ConfigError(BarnabasError):
-    """A setting cannot be used. The text names the key, the value and what is allowed."""
+    """A setting cannot be used. The text names the key, the value and what is allowed, in one line of bounded length."""
 
     def __init__(self, key: str, value: object, allowed: str) -> None:
         self.key = key
         self.value = value
         self.allowed = allowed
-        super().__init__(f"{key} = {value!r}: {allowed}")
+        super().__init__(f"{shown(key)} = {_quoted(value)}: {allowed}")
 
 
 class FatalBrokerError(BaseException):

@@ -18,6 +18,7 @@ LIMITS = (
         "can be set to, and ten times the request timeout of Java's consumer.",
         between(0, MAX_INT),
         dynamic=True,
+        read_on_use=True,
     ),
     ConfigKey(
         "barnabas.fetch.session.cache.partitions",
@@ -35,6 +36,7 @@ LIMITS = (
         "default is ten times the largest request.",
         between(1, 2**63 - 1),
         dynamic=True,
+        read_on_use=True,
     ),
     ConfigKey(
         "barnabas.response.max.bytes",
@@ -43,5 +45,6 @@ LIMITS = (
         "About the largest answer of DescribeConfigs; resources that do not fit are answered with an error that says so.",
         between(1024, MAX_INT),
         dynamic=True,
+        read_on_use=True,
     ),
 )

@@ -65,7 +65,7 @@ class ClientRate:
                 self.last_throttle_ms = 0
                 return 0
             excess = (rate - limit) / limit * window_ms if limit > 0 else float(MAX_THROTTLE_MS)
-            self.last_throttle_ms = throttle_ms = min(round(excess), MAX_THROTTLE_MS)
+            self.last_throttle_ms = throttle_ms = round(min(excess, MAX_THROTTLE_MS))  # a tiny limit makes it infinite
             return throttle_ms
 
     def unrecord(self, value: float, now_ms: int) -> None:

@@ -30,7 +30,7 @@ from barnabas.broker.topic_names import (
 )
 from barnabas.broker.topic_settings import TOPIC, topic_values
 from barnabas.config import Config
-from barnabas.errors import ConfigError, ErrorCode, KafkaError
+from barnabas.errors import ConfigError, ErrorCode, KafkaError, shown
 
 if TYPE_CHECKING:
     from barnabas.broker.purgatory import Purgatory
@@ -63,8 +63,11 @@ class Topics:
         self._lock = threading.RLock()
         self._log_configs: dict[tuple[tuple[str, str], ...], LogConfig] = {}
         self._collisions = {collision_key(name): name for name in catalog.snapshot.topics}
+        unusable = unusable_configs(catalog.snapshot.topics.values())
+        self._with_unusable_configs = set(unusable)
+        catalog.leave_out_topic_configs(unusable)
         fallbacks = {row.fallback for row in TOPIC if row.fallback}
-        config.on_change(fallbacks, lambda _: self.apply_broker_defaults())
+        config.follow(fallbacks, lambda _: self.apply_broker_defaults())
 
     def on_delete(self, listener: DeleteListener) -> None:
         """Call `listener(topic)` after a topic was deleted; for those who keep something by topic."""
@@ -205,9 +208,11 @@ class Topics:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist.")
             configs = edit(topic.configs)
             check_configs(self._config, configs)
-            if validate_only or configs == topic.configs:
+            if validate_only or (configs == topic.configs and name not in self._with_unusable_configs):
                 return
+            self._log_config(configs)  # before anything is stored: this cannot fail afterwards
             self._apply_config(self._catalog.set_topic_configs(name, configs))
+            self._with_unusable_configs.discard(name)
         log.info("Configs of %s are now %s", name, dict(configs))
 
     def apply_broker_defaults(self) -> None:
@@ -324,18 +329,35 @@ class Topics:
         return f"Topics({len(self._catalog.snapshot.topics)} topics, {len(self._log_configs)} distinct log configs)"
 
 
+def unusable_configs(topics: Iterable[TopicInfo]) -> dict[str, list[str]]:
+    """By topic, the configs that no change would accept: stored by an older program, or edited by hand. Each gets a line in the log."""
+    found: dict[str, list[str]] = {}
+    for topic in topics:
+        for name, value in topic.configs.items():
+            try:
+                check_config(name, value)
+            except KafkaError as error:
+                log.warning("a stored config of topic %s is left out: %s", topic.name, error.message)
+                found.setdefault(topic.name, []).append(name)
+    return found
+
+
 def check_configs(config: Config, configs: Mapping[str, str | None]) -> None:
     """Raises INVALID_CONFIG when a topic cannot have these configs."""
     for name, value in configs.items():
-        if name not in TOPIC:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {name}")
-        if value is None:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {name}")
-        try:
-            TOPIC[name].parse(value)
-        except ConfigError as error:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Invalid value for configuration {error}") from error
+        check_config(name, value)
     _check_compaction_lag(config, configs)
+
+
+def check_config(name: str, value: str | None) -> None:
+    if name not in TOPIC:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {shown(name)}")
+    if value is None:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {name}")
+    try:
+        TOPIC[name].parse(value)
+    except ConfigError as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"Invalid value for configuration {error}") from error
 
 
 def _check_compaction_lag(config: Config, configs: Mapping[str, Any]) -> None:

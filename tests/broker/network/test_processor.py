@@ -307,20 +307,21 @@ def test_the_connection_idle_longest_is_closed_when_there_are_too_many() -> None
     """RP-18."""
     clock = ManualClock()
     with driven(clock=clock) as one:
-        idle, active = one.connect(), one.connect()
+        idle, active, third = one.connect(), one.connect(), one.connect()
         clock.advance(1)
         one.turn()
-        active.sendall(metadata())
-        one.receive().respond(MetadataResponse())
-        one.turn()
-        one.config.set_dynamic({"max.connections": "1"})
+        for client in (active, third):
+            client.sendall(metadata())
+            one.receive().respond(MetadataResponse())
+            one.turn()
+        one.config.set_dynamic({"max.connections": "2"})
         one.quotas.configure(one.config)
         one.turn()
         assert wire.is_closed(idle)
-        assert one.quotas.total == 1
+        assert one.quotas.total == 2
         assert wire.read_frame(active)
         one.turn(3)
-        assert one.quotas.total == 1
+        assert one.quotas.total == 2
 
 
 def flexible_api_versions(name: str, version: str) -> bytes:

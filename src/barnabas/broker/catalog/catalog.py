@@ -71,11 +71,17 @@ class Catalog:
             metadata.close()
             raise
 
-    def close(self) -> None:
-        with self._write_lock:
+    def close(self, timeout: float = 30.0) -> bool:
+        """False when a change was not finished after `timeout` seconds; what it has not committed yet is lost."""
+        if not self._write_lock.acquire(timeout=timeout):
+            return False
+        try:
             if not self._closed:
                 self._closed = True
                 self._database.close()
+        finally:
+            self._write_lock.release()
+        return True
 
     # -- topics ----------------------------------------------------------------------------------------------------
 
@@ -155,6 +161,15 @@ class Catalog:
             self._commit(lambda connection: database.replace_topic_configs(connection, changed))
             self._publish_topic(changed)
             return changed
+
+    def leave_out_topic_configs(self, unusable: Mapping[str, Iterable[str]]) -> None:
+        """By topic, keys of configs that readers do not see any more. They stay stored until the topic's configs are changed."""
+        with self._write_lock:
+            for name, keys in unusable.items():
+                topic = self._topic(name)
+                left_out = set(keys)
+                configs = {key: value for key, value in topic.configs.items() if key not in left_out}
+                self._publish_topic(replace(topic, configs=configs))
 
     # -- broker configs, quotas, producer ids ----------------------------------------------------------------------
 

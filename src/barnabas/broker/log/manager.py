@@ -29,7 +29,7 @@ from barnabas.broker.log.offline import offline_log
 from barnabas.broker.log.partition_log import PartitionLog
 from barnabas.broker.log.recovery import LoadRequest, load_log
 from barnabas.broker.log.results import LogDirDescription, LogDirNotWritable
-from barnabas.clock import Clock
+from barnabas.clock import Clock, SharedTimeout
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.threads import FatalHandler
 
@@ -141,12 +141,16 @@ class LogManager:
             self.housekeeper.start()
             self.cleaner.start()
 
-    def shutdown(self, timeout: float = 30.0) -> None:
-        """Flush and close everything; the next start needs no recovery. What was only locked is left as it was."""
-        self.cleaner.shutdown(timeout)
-        self.housekeeper.shutdown(timeout)
-        self.flusher.shutdown(timeout)
-        with self._lock:
+    def shutdown(self, timeout: float = 30.0) -> bool:
+        """Flush and close everything; the next start needs no recovery. What was only locked is left as it was. False when somebody
+        was still making logs after `timeout` seconds: then they are left to the recovery of the next start."""
+        patience = SharedTimeout(self._clock, timeout)
+        self.cleaner.shutdown(patience.left)
+        self.housekeeper.shutdown(patience.left)
+        self.flusher.shutdown(patience.left)
+        if not self._lock.acquire(timeout=patience.left):
+            return False
+        try:
             for each in list(self._logs.values()):
                 each.close()
             for directory in self._dirs:
@@ -154,6 +158,9 @@ class LogManager:
                     directory.finish()
                 directory.close()
             self._loaded = False
+        finally:
+            self._lock.release()
+        return True
 
     def _open_directory(
         self, directory: LogDir, partitions: Mapping[Key, PartitionSpec] | None, cluster_id: str
