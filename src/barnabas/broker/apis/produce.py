@@ -179,6 +179,11 @@ class Appending:
         self.pending: Pending | None = [] if durable else None
         """What must be on disk before the answer may go."""
 
+    @property
+    def work(self) -> int:
+        """What was done so far, in bytes that were looked at."""
+        return self._work + self._expansion.done
+
     def run(self, inline: bool) -> None:
         """Go on with the first partition that has no answer yet."""
         expansion = self._expansion
@@ -219,7 +224,7 @@ class Appending:
         """Whether a processor may also do this one."""
         records = data.records
         self._work += PARTITION_WORK if records is None else PARTITION_WORK + len(records)
-        if self._work + self._expansion.done > self._light:
+        if self.work > self._light:
             raise self._step_back()
 
     def _step_back(self) -> NeedsHandler:
