@@ -13,9 +13,13 @@ import pytest
 
 from barnabas.broker.log.expansion import Expansion
 from barnabas.errors import ErrorCode
+from barnabas.protocol.codec import decode_response
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas.records.batch import CorruptBatch, crc32c
 from barnabas.records.compression import GZIP, LZ4, SNAPPY, ZSTD, decompress
+from barnabas.testing import EmbeddedBroker
+from tests import wire
+from tests.broker.apis.test_fetch import fetch, parts
 from tests.broker.apis.test_produce import outcomes
 from tests.broker.data_broker import Asked, DataBroker, batch, wire_bytes
 from tests.records.batches import NOW_MS, Batch, compress, varint
@@ -249,3 +253,41 @@ def test_the_records_that_are_named_are_bounded_over_the_request(broker: DataBro
     assert {code for code, _ in outcomes(answer)} == {ErrorCode.INVALID_RECORD}
     assert len(answer.responses[0].partition_responses[0].record_errors) > 500
     assert len(wire_bytes(answer, 9)) < 2 * sent
+
+
+def test_a_heavy_request_goes_through_a_whole_broker() -> None:
+    """Its bytes stay until the handler has them written, and the next request of the connection is answered after it."""
+    filler = bytes(Batch([bytes([65 + number % 26]) * 700 for number in range(1000)]).build())
+    with EmbeddedBroker(topics={"t": 40}) as broker, wire.connect(broker.port) as sock:
+        body = wire_bytes(request(filler, *[bomb(ZSTD)] * 20, *[ONE] * 19), 7)
+        sock.sendall(wire.request(wire.PRODUCE, 7, body, 1) + wire.produce("t", ONE, correlation=2))
+        first, second = wire.read_frame(sock), wire.read_frame(sock)
+        assert outcomes(decode_response(wire.PRODUCE, 7, first[4:])) == [(0, 0)] * 40
+        assert wire.produce_result(second, "t") == (0, 1000)
+        assert [record.value for record in broker.records("t", 0)][:1000] == [
+            bytes([65 + number % 26]) * 700 for number in range(1000)
+        ]
+        assert broker.records("t", 39)[0].value == b"hello"
+
+
+def test_a_heavy_fetch_that_waits_goes_through_a_whole_broker() -> None:
+    light = {"barnabas.request.light.elements": 10}
+    with (
+        EmbeddedBroker(topics={"t": 40}, config=light) as broker,
+        wire.connect(broker.port) as reader,
+        wire.connect(broker.port) as writer,
+    ):
+        purgatory = broker.server.services.fetch_purgatory
+        wanted = fetch(*[("t", index, 0) for index in range(40)], session_epoch=0)
+        reader.sendall(wire.request(wire.FETCH, 7, wire_bytes(wanted, 7)))
+        session_id = decode_response(wire.FETCH, 7, wire.read_frame(reader)[4:]).session_id
+        assert session_id
+        for number in range(1, 4):
+            read = [] if number == 1 else [("t", number - 1, 1)]
+            again = fetch(*read, session_id=session_id, session_epoch=number, max_wait_ms=30_000)
+            reader.sendall(wire.request(wire.FETCH, 7, wire_bytes(again, 7)))
+            wait_until(lambda: purgatory.size == 40)
+            assert wire.produce_result(wire.ask(writer, wire.produce("t", ONE, partition=number)), "t") == (0, 0)
+            answer = decode_response(wire.FETCH, 7, wire.read_frame(reader)[4:])
+            assert [(part.partition_index, len(part.records)) for part in parts(answer)] == [(number, len(ONE))]
+        wait_until(lambda: not purgatory.watchers)
