@@ -7,6 +7,7 @@ import struct
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import cramjam
 import pytest
@@ -280,7 +281,8 @@ def test_a_heavy_fetch_that_waits_goes_through_a_whole_broker() -> None:
         purgatory = broker.server.services.fetch_purgatory
         wanted = fetch(*[("t", index, 0) for index in range(40)], session_epoch=0)
         reader.sendall(wire.request(wire.FETCH, 7, wire_bytes(wanted, 7)))
-        session_id = decode_response(wire.FETCH, 7, wire.read_frame(reader)[4:]).session_id
+        opened: Any = decode_response(wire.FETCH, 7, wire.read_frame(reader)[4:])
+        session_id = opened.session_id
         assert session_id
         for number in range(1, 4):
             read = [] if number == 1 else [("t", number - 1, 1)]
