@@ -12,6 +12,7 @@ import threading
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from barnabas.broker.apis.error_texts import ErrorTexts
 from barnabas.broker.catalog import QuotaEntity, quota_entity
 from barnabas.broker.client_quota_entities import apply, check_entity, check_value
 from barnabas.errors import ErrorCode, KafkaError
@@ -36,6 +37,7 @@ def handle(request: Request, broker: BrokerServices) -> AlterClientQuotasRespons
     body: AlterClientQuotasRequest = request.body
     times = Counter(_entity(entry) for entry in body.entries)
     changes: Changes = {}
+    texts = ErrorTexts()
     answers = []
     for entry in body.entries:
         entity = _entity(entry)
@@ -44,16 +46,17 @@ def handle(request: Request, broker: BrokerServices) -> AlterClientQuotasRespons
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "The entity is named twice in one request.")
             changes[entity] = _change(entity, entry)
         except KafkaError as error:
-            answers.append(_answer(entry, error))
+            answers.append(_answer(entry, error, texts))
         else:
-            answers.append(_answer(entry, None))
+            answers.append(_answer(entry, None, texts))
     if changes and not body.validate_only:
         _store(changes, broker)
     return AlterClientQuotasResponse(entries=answers)
 
 
 def error_response(body: AlterClientQuotasRequest, version: int, error: KafkaError) -> AlterClientQuotasResponse:
-    return AlterClientQuotasResponse(entries=[_answer(entry, error) for entry in body.entries])
+    texts = ErrorTexts()
+    return AlterClientQuotasResponse(entries=[_answer(entry, error, texts) for entry in body.entries])
 
 
 def _entity(entry: EntryData) -> QuotaEntity:
@@ -79,9 +82,9 @@ def _store(changes: Changes, broker: BrokerServices) -> None:
                 apply(broker.quotas, broker.connection_quotas, entity, key, value)
 
 
-def _answer(entry: EntryData, error: KafkaError | None) -> EntryDataResponse:
+def _answer(entry: EntryData, error: KafkaError | None, texts: ErrorTexts) -> EntryDataResponse:
     return EntryDataResponse(
         error_code=error.code if error else 0,
-        error_message=error.message if error else None,
+        error_message=texts.of(error),
         entity=[EntityData(entity_type=part.entity_type, entity_name=part.entity_name) for part in entry.entity],
     )

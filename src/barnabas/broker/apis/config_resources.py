@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 """Kafka's ConfigResource types."""
 
+CHANGE = 20
+"""How many elements of a list one changed resource weighs: it is a commit of its own."""
+
 ConfigEdit = Callable[[Mapping[str, str]], Mapping[str, str]]
 
 
@@ -48,7 +51,7 @@ def change_each(
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
             change(broker, key, edit_of(resource), validate_only)
         except KafkaError as error:
-            refused.append(error)
+            refused.append(error.with_traceback(None))  # it would keep the frames alive, of each of very many
         else:
             refused.append(None)
     return refused

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from barnabas.broker.network.request import Request
     from barnabas.broker.services import BrokerServices
 
+MOVED_START = 10
+"""How many elements of a list a partition weighs: its new start is written to the disk."""
 HIGH_WATERMARK = -1
 NO_LOW_WATERMARK = -1
 
@@ -42,6 +44,10 @@ def handle(request: Request, broker: BrokerServices) -> DeleteRecordsResponse:
                 partitions.append(_failed(index, error))
         answers.append(DeleteRecordsTopicResult(name=topic.name, partitions=partitions))
     return DeleteRecordsResponse(topics=answers)
+
+
+def weigh(body: DeleteRecordsRequest, broker: BrokerServices) -> int:
+    return MOVED_START * sum(len(topic.partitions) for topic in body.topics)
 
 
 def error_response(body: DeleteRecordsRequest, version: int, error: KafkaError) -> DeleteRecordsResponse:
