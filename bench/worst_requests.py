@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from barnabas.protocol.api import ApiKey
 from barnabas.protocol.codec import decode_response, encode_request_frame
@@ -67,8 +67,11 @@ class WorstRequest:
     """Whether it leaves something behind that makes the next one like it cheaper, or the broker fuller."""
 
     def payload(self, correlation: int = 1) -> bytes:
-        parts = encode_request_frame(self.body(), self.version, correlation, "worst")
-        return b"".join(bytes(part) for part in parts)
+        return _frame(self.body(), self.version, correlation)
+
+
+def _frame(body: Message, version: int, correlation: int) -> bytes:
+    return b"".join(bytes(cast(Any, part)) for part in encode_request_frame(body, version, correlation, "worst"))
 
 
 def prepare(port: int, host: str = "127.0.0.1") -> None:
@@ -76,7 +79,7 @@ def prepare(port: int, host: str = "127.0.0.1") -> None:
     topics = [(WIDE, WIDE_PARTITIONS), *((name, 1) for name in NARROW)]
     body = create_topics.CreateTopicsRequest(topics=[_topic(name, count) for name, count in topics])
     with closing(socket.create_connection((host, port), timeout=120)) as connection:
-        connection.sendall(b"".join(bytes(part) for part in encode_request_frame(body, 7, 1, "worst")))
+        connection.sendall(_frame(body, 7, 1))
         with connection.makefile("rb") as stream:
             answer = stream.read(struct.unpack(">i", stream.read(4))[0])
     decoded: Any = decode_response(ApiKey.CREATE_TOPICS, 7, answer, 5)

@@ -1,7 +1,7 @@
 """AlterClientQuotas (key 49), versions 0-1 (KIP-546; KIP-612 for ip).
 
 Sets or removes quotas of users, client ids, both, or addresses, each also as default (null name). What is valid is stored
-in one commit and in force at once; each entity is answered by itself and changed as a whole or not at all.
+and in force at once, many entities in several commits; each entity is answered by itself and changed as a whole or not at all.
 Thread: handler (writes the catalog, never inline). Lock: `_LOCK`, so that the order in which limits are stored is also the
 order in which they come into force.
 """
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from barnabas.broker.apis.error_texts import ErrorTexts
 from barnabas.broker.catalog import QuotaEntity, quota_entity
 from barnabas.broker.client_quota_entities import apply, check_entity, check_value
+from barnabas.broker.slices import slices
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
@@ -75,11 +76,12 @@ def _change(entity: QuotaEntity, entry: EntryData) -> dict[str, float | None]:
 
 
 def _store(changes: Changes, broker: BrokerServices) -> None:
-    with _LOCK:
-        broker.catalog.set_quotas(changes)
-        for entity, values in changes.items():
-            for key, value in values.items():
-                apply(broker.quotas, broker.connection_quotas, entity, key, value)
+    for some in slices(list(changes.items())):
+        with _LOCK:
+            broker.catalog.set_quotas(dict(some))
+            for entity, values in some:
+                for key, value in values.items():
+                    apply(broker.quotas, broker.connection_quotas, entity, key, value)
 
 
 def _answer(entry: EntryData, error: KafkaError | None, texts: ErrorTexts) -> EntryDataResponse:

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from barnabas.broker.services import BrokerServices
 
 NO_ID = uuid.UUID(int=0)
+WAITS = 1 << 20
+"""More elements than any light request has: it may wait for another one, which the handlers of light ones must not."""
 FIRST_VERSION_WITH_NULL_FOR_ALL = 1
 FIRST_VERSION_WITH_IDS = 12
 
@@ -69,7 +71,12 @@ def weigh(body: MetadataRequest, broker: BrokerServices) -> int:
     weight = 0
     for asked in body.topics:
         topic = ids.get(asked.topic_id) if asked.name is None else names.get(asked.name)
-        weight += new if topic is None else topic.partition_count
+        if topic is not None:
+            weight += topic.partition_count
+        elif creates and asked.name is not None and broker.topics.is_changing(asked.name):
+            weight += WAITS
+        else:
+            weight += new
     return weight
 
 
