@@ -46,8 +46,8 @@ from barnabas.protocol.schema import Message
 
 MOST = 249_000
 """List elements of the largest requests: below the default of barnabas.request.max.elements, with room for the outer lists."""
-WIDE, WIDE_PARTITIONS = "worst-wide", 1_000
-NARROW = tuple(f"worst-narrow-{number}" for number in range(500))
+WIDE, WIDE_PARTITIONS = "worst-wide", 500
+NARROW = tuple(f"worst-narrow-{number}" for number in range(200))
 TOPIC, BROKER = 2, 4
 LONG_TEXT = "a" * 32_767
 """The longest string that the protocol can carry."""
@@ -203,7 +203,7 @@ def _lookups() -> list[WorstRequest]:
             "metadata: topics that are created",
             ApiKey.METADATA,
             13,
-            lambda: _metadata(_names(500, f"auto-{uuid.uuid4().hex}-"), creates=True),
+            lambda: _metadata(_names(200, f"auto-{uuid.uuid4().hex}-"), creates=True),
             MIB,
             changes=True,
         ),
@@ -261,7 +261,7 @@ def _topics() -> list[WorstRequest]:
             "create topics: a wide one",
             ApiKey.CREATE_TOPICS,
             7,
-            lambda: creatable(topics=[_topic(f"wide-{uuid.uuid4().hex}", 1_000)]),
+            lambda: creatable(topics=[_topic(f"wide-{uuid.uuid4().hex}", 500)]),
             8 * KIB,
             changes=True,
         ),

@@ -68,6 +68,7 @@ def _plan(topics: Sequence[CreatableTopic], broker: BrokerServices) -> dict[str,
     times = Counter(topic.name for topic in topics)
     plan: dict[str, NewTopic | KafkaError] = {}
     room = NewPartitions(broker)
+    texts = ErrorTexts()
     for topic in topics:
         try:
             if times[topic.name] > 1:
@@ -75,7 +76,7 @@ def _plan(topics: Sequence[CreatableTopic], broker: BrokerServices) -> dict[str,
             new = _new_topic(topic, broker)
             room.take(new.partition_count)
         except KafkaError as error:
-            plan[topic.name] = error.with_traceback(None)  # it would keep the frames alive, of each of very many
+            plan[topic.name] = texts.kept(error)
         else:
             plan[topic.name] = new
     return plan

@@ -28,6 +28,12 @@ if TYPE_CHECKING:
 
 GONE_PARTITION = 10
 """How many elements of a list the deletion of a partition weighs: it renames a directory."""
+TWICE = KafkaError(ErrorCode.INVALID_REQUEST, "The topic is named twice in one request.")
+BOTH = KafkaError(ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id.")
+NEITHER = KafkaError(ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
+UNKNOWN_NAME = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+UNKNOWN_ID = KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+"""Answered, never raised, and the same for each of very many topics."""
 NO_ID = uuid.UUID(int=0)
 FIRST_VERSION_WITH_DISABLED_ERROR = 3
 
@@ -62,7 +68,7 @@ def _why_not(topic: TopicInfo, snapshot: CatalogSnapshot) -> KafkaError:
     """Another request was faster, or is changing the topic."""
     if topic.topic_id in snapshot.topics_by_id:
         return KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"Topic '{topic.name}' is being changed by another request.")
-    return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return UNKNOWN_NAME
 
 
 def error_response(body: DeleteTopicsRequest, version: int, error: KafkaError) -> DeleteTopicsResponse:
@@ -83,18 +89,18 @@ def _find(wanted: Sequence[DeleteTopicState], snapshot: CatalogSnapshot) -> list
     for place, (state, topic) in enumerate(zip(wanted, found, strict=True)):
         known_twice = isinstance(topic, TopicInfo) and times[topic.topic_id] > 1
         if known_twice or unknown[state.name, state.topic_id] > 1:
-            found[place] = KafkaError(ErrorCode.INVALID_REQUEST, "The topic is named twice in one request.")
+            found[place] = TWICE
     return found
 
 
 def _lookup(state: DeleteTopicState, snapshot: CatalogSnapshot) -> TopicInfo | KafkaError:
     if state.name is not None and state.topic_id != NO_ID:
-        return KafkaError(ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id.")
+        return BOTH
     if state.name is not None:
-        return snapshot.topics.get(state.name) or KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return snapshot.topics.get(state.name) or UNKNOWN_NAME
     if state.topic_id == NO_ID:
-        return KafkaError(ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
-    return snapshot.topics_by_id.get(state.topic_id) or KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+        return NEITHER
+    return snapshot.topics_by_id.get(state.topic_id) or UNKNOWN_ID
 
 
 def _result(state: DeleteTopicState, topic: TopicInfo | KafkaError, texts: ErrorTexts) -> DeletableTopicResult:

@@ -6,10 +6,9 @@ Clients show the code's own text then. Thread: the one that makes the answer. Lo
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import cache
 
-if TYPE_CHECKING:
-    from barnabas.errors import KafkaError
+from barnabas.errors import ErrorCode, KafkaError
 
 MOST_TEXTS = 100
 
@@ -28,3 +27,16 @@ class ErrorTexts:
             return None
         self._left -= 1
         return error.message
+
+    def kept(self, error: KafkaError) -> KafkaError:
+        """The error, to keep until the answer is made: without the frames that its traceback holds, and after the first hundred one that
+        all of its code share."""
+        if self._left == 0:
+            return _without_text(error.code)
+        self._left -= 1
+        return error.with_traceback(None)
+
+
+@cache
+def _without_text(code: ErrorCode) -> KafkaError:
+    return KafkaError(code)
