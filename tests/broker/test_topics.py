@@ -283,7 +283,7 @@ def test_logs_that_are_made_while_their_configs_change_get_the_new_ones(
     broker.topics.add_partitions("grows", 2)
     grown = broker.catalog.snapshot.topics["grows"]
     assert (grown.partition_count, dict(grown.configs)) == (2, {"retention.ms": "77777"})
-    assert [broker.logs.get("grows", partition).config.retention_ms for partition in (0, 1)] == [77777, 77777]
+    assert [log.config.retention_ms for log in broker.logs.logs() if log.topic == "grows"] == [77777, 77777]
 
 
 def test_a_creation_that_failed_leaves_its_name_to_others(broker: AdminBroker, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 """Kafka's ConfigResource types."""
 
-CHANGE = 20
+CHANGE = 200
 """How many elements of a list one changed resource weighs: it is a commit of its own."""
 
 ConfigEdit = Callable[[Mapping[str, str]], Mapping[str, str]]

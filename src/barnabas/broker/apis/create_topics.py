@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from barnabas.broker.network.request import Request
     from barnabas.broker.services import BrokerServices
 
-NEW_PARTITION = 20
+NEW_PARTITION = 50
 """How many elements of a list the creation of a partition weighs: it makes a directory and files."""
 
 CONFIG_BYTES = 8
