@@ -38,7 +38,7 @@ WORST = worst_requests()
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[BrokerProcess]:
-    with own_live_broker({"num.network.threads": "1"}) as running:
+    with own_live_broker({"num.network.threads": "1", "barnabas.request.inline": "true"}) as running:
         prepare(running.place.port)
         yield running
 
