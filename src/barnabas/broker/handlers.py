@@ -120,8 +120,7 @@ class RequestHandler(ServerThread):
         request = self._channel.take(TAKE_SECONDS, self._seat)
         now_ns = self._now_ns()
         self.idle.total_ns += now_ns - start_ns
-        if request is None:
-            self._channel.drop_slow_answers()
+        self._channel.drop_slow_answers()
         try:
             while request is not None:
                 if isinstance(request, ShutdownRequest):

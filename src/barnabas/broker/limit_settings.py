@@ -8,6 +8,7 @@ from __future__ import annotations
 from barnabas.config import ConfigKey, ConfigType, between
 
 MAX_INT = 2**31 - 1
+MOST_NEW_PARTITIONS = 10_000
 
 LIMITS = (
     ConfigKey(
@@ -51,9 +52,19 @@ LIMITS = (
         "barnabas.response.max.bytes",
         ConfigType.INT,
         33_554_432,
-        "About the largest answer of DescribeConfigs; resources that do not fit are answered with an error that says so.",
+        "About the largest answer of DescribeConfigs and CreateTopics: in DescribeConfigs, resources that do not fit are answered with "
+        "INVALID_REQUEST and ask for a smaller request; CreateTopics leaves out the configs of topics that do not fit.",
         between(1024, MAX_INT),
         dynamic=True,
         read_on_use=True,
+    ),
+    ConfigKey(
+        "barnabas.request.max.partitions",
+        ConfigType.INT,
+        MOST_NEW_PARTITIONS,
+        "Partitions that one request may create, by CreateTopics, CreatePartitions or Metadata; topics beyond it are refused with "
+        "POLICY_VIOLATION. The default is Kafka's limit.",
+        between(1, 1_000_000),
+        dynamic=True,
     ),
 )

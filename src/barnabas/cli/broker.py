@@ -76,7 +76,7 @@ class Signals:
                 return 0
             garbage.start()
             while (code := server.wait(SETTLE_SECONDS)) is None:
-                garbage.settle()
+                garbage.settle(busy=SHORT_TURNS.in_use)
             return code
         except StopRequested:
             return 0
