@@ -12,13 +12,13 @@ from barnabas.metrics import Registry
 def test_counters_appear_by_topic_and_in_total() -> None:
     """RP-32: BytesIn, BytesOut, MessagesIn per topic and in total."""
     metrics, registry = TopicMetrics(), Registry()
-    metrics.register(registry)
+    metrics.register(registry, lambda: 10)
     metrics.of("a").produced(3, 300)
     metrics.of("b").produced(1, 50)
     metrics.of("b").fetched(20, partitions=2, failed=1)
     metrics.unknown.produce_failed()
     found = {
-        (row.name, dict(sample.labels).get("topic")): sample.value
+        (row.name, sample.labels[len('{topic="') : -len('"}')] or None): sample.value
         for row, samples in registry.collect()
         for sample in samples
     }
