@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from barnabas.protocol.api import ApiKey
 from barnabas.protocol.codec import decode_response, encode_request_frame
@@ -46,8 +46,8 @@ from barnabas.protocol.schema import Message
 
 MOST = 249_000
 """List elements of the largest requests: below the default of barnabas.request.max.elements, with room for the outer lists."""
-WIDE, WIDE_PARTITIONS = "worst-wide", 5_000
-NARROW = tuple(f"worst-narrow-{number}" for number in range(1_000))
+WIDE, WIDE_PARTITIONS = "worst-wide", 500
+NARROW = tuple(f"worst-narrow-{number}" for number in range(200))
 TOPIC, BROKER = 2, 4
 LONG_TEXT = "a" * 32_767
 """The longest string that the protocol can carry."""
@@ -67,8 +67,11 @@ class WorstRequest:
     """Whether it leaves something behind that makes the next one like it cheaper, or the broker fuller."""
 
     def payload(self, correlation: int = 1) -> bytes:
-        parts = encode_request_frame(self.body(), self.version, correlation, "worst")
-        return b"".join(bytes(part) for part in parts)
+        return _frame(self.body(), self.version, correlation)
+
+
+def _frame(body: Message, version: int, correlation: int) -> bytes:
+    return b"".join(bytes(cast(Any, part)) for part in encode_request_frame(body, version, correlation, "worst"))
 
 
 def prepare(port: int, host: str = "127.0.0.1") -> None:
@@ -76,7 +79,7 @@ def prepare(port: int, host: str = "127.0.0.1") -> None:
     topics = [(WIDE, WIDE_PARTITIONS), *((name, 1) for name in NARROW)]
     body = create_topics.CreateTopicsRequest(topics=[_topic(name, count) for name, count in topics])
     with closing(socket.create_connection((host, port), timeout=120)) as connection:
-        connection.sendall(b"".join(bytes(part) for part in encode_request_frame(body, 7, 1, "worst")))
+        connection.sendall(_frame(body, 7, 1))
         with connection.makefile("rb") as stream:
             answer = stream.read(struct.unpack(">i", stream.read(4))[0])
     decoded: Any = decode_response(ApiKey.CREATE_TOPICS, 7, answer, 5)
@@ -200,7 +203,7 @@ def _lookups() -> list[WorstRequest]:
             "metadata: topics that are created",
             ApiKey.METADATA,
             13,
-            lambda: _metadata(_names(2_000, f"auto-{uuid.uuid4().hex}-"), creates=True),
+            lambda: _metadata(_names(200, f"auto-{uuid.uuid4().hex}-"), creates=True),
             MIB,
             changes=True,
         ),
@@ -258,7 +261,7 @@ def _topics() -> list[WorstRequest]:
             "create topics: a wide one",
             ApiKey.CREATE_TOPICS,
             7,
-            lambda: creatable(topics=[_topic(f"wide-{uuid.uuid4().hex}", 10_000)]),
+            lambda: creatable(topics=[_topic(f"wide-{uuid.uuid4().hex}", 500)]),
             8 * KIB,
             changes=True,
         ),

@@ -25,11 +25,13 @@ from bench.neighbours.probe import PATIENCE_SECONDS
 from bench.neighbours.rows import Row
 from bench.workloads import create_topic
 
-__all__ = ["Outcome", "Stage"]
+__all__ = ["MARK_BUSY", "Outcome", "Stage"]
 
 WARM_UP_SECONDS, QUIET_SECONDS = 1.0, 2.5
 WARM_UP_TURNS, CALM_MS = 10, 100.0
-SETTLE_SECONDS = 1.0
+SETTLE_SECONDS, BUSY_SECONDS = 1.0, 0.5
+MARK_BYTES, MARK_BUSY = 100_000_000, 0.2
+"""A broker that holds so much more after a row, or is so busy with nobody there, is not used for another row."""
 GRACE_SECONDS = 15.0
 """For the attacker to notice that its time is over."""
 PARTITIONS_AT_ONCE = 1000
@@ -54,17 +56,23 @@ class Outcome:
     attacked: dict[str, float] = field(default_factory=dict)
     tally: dict[str, Any] = field(default_factory=dict)
     memory: Memory = field(default_factory=Memory)
+    busy_after: float = 0.0
+    """Cores that the broker still uses when everybody has gone."""
     descriptors_kept: int = 0
     fate: str = ""
     """What became of the broker, if it did not live through the row."""
+
+    def has_marks(self) -> bool:
+        """Whether the attack goes on working in the broker."""
+        return self.busy_after > MARK_BUSY or self.memory.after > self.memory.before + MARK_BYTES
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 
 
 class Stage:
-    """The broker of a side. Each row has one started afresh, but for the rows of APIs, whose 6000 partitions take too long to create:
-    they share one as long as it lives. A context manager; not thread-safe."""
+    """The broker of a side. Each row has one started afresh, but for the rows of APIs, whose many partitions take a while to create:
+    they share one as long as no attack leaves its marks on it. A context manager; not thread-safe."""
 
     def __init__(self, kind: Kind, directory: Path, step: Callable[[str], None]) -> None:
         self._kind = kind
@@ -103,7 +111,7 @@ class Stage:
             outcome = Outcome(quiet=self._quiet(probe, scale))
             self._step("attack")
             _attack(row, broker, (attacker, probe), scale, outcome)
-        if outcome.fate or not row.worst:
+        if outcome.fate or not row.worst or outcome.has_marks():
             self.clear()
         return outcome
 
@@ -167,6 +175,7 @@ def _attack(row: Row, broker: BrokerProcess, children: tuple[Child, Child], scal
     time.sleep(SETTLE_SECONDS)
     outcome.memory.peak = peak_bytes(process.pid)
     outcome.memory.after = process.memory_info().rss
+    outcome.busy_after = _cores_used(process, BUSY_SECONDS)
     outcome.descriptors_kept = max(0, process.num_fds() - descriptors)
 
 
@@ -181,6 +190,12 @@ def _watch(broker: BrokerProcess, attacker: Child, deadline: float) -> str:
         if time.monotonic() > deadline:
             raise BrokerFailed("the attacker did not end")
     return "" if broker.process.poll() is None else f"died with {broker.process.returncode}"
+
+
+def _cores_used(process: psutil.Process, seconds: float) -> float:
+    before = sum(process.cpu_times()[:2])
+    time.sleep(seconds)
+    return (sum(process.cpu_times()[:2]) - before) / seconds
 
 
 def _forget_peak(pid: int) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 
 from rich.table import Table
 
-from bench.neighbours.measure import Outcome
+from bench.neighbours.measure import MARK_BUSY, Outcome
 from bench.neighbours.rows import Row
 from bench.rows import Bound, Side, Verdict
 from bench.rows import Row as BoundRow
@@ -86,6 +86,8 @@ def remarks(outcome: Outcome) -> list[str]:
         found.append(f"refuses: closed all {tally['closed']} connections")
     elif tally.get("closed"):
         found.append(f"closed {tally['closed']} connections")
+    if outcome.busy_after > MARK_BUSY:
+        found.append(f"still busy a second later ({outcome.busy_after:.1f} cores)")
     return [text for text in found if text]
 
 
