@@ -217,16 +217,17 @@ class Repeat:
 
 
 class Sessions:
-    """Fetch sessions of many partitions that do not exist: with `incremental` one, asked for what is new again and again by some 50 bytes;
-    without, one after the other."""
+    """Fetch sessions of many partitions: with `incremental` one, asked for what is new again and again by some 50 bytes; without, one after
+    the other."""
 
-    def __init__(self, partitions: int, incremental: bool) -> None:
+    def __init__(self, partitions: int, incremental: bool, topic: str = "none") -> None:
         self._partitions = partitions
         self._incremental = incremental
+        self._topic = topic
         self._full = b""
 
     def prepare(self, target: Target) -> None:
-        self._full = payloads.fetch(self._partitions, 0, 0)
+        self._full = payloads.fetch(self._partitions, 0, 0, self._topic)
 
     def run(self, target: Target, seconds: float) -> Tally:
         tally = Tally()
@@ -244,7 +245,7 @@ class Sessions:
                 epoch += 1
 
         again(tally, once)
-        tally.remark = f"{opened} sessions" if opened else "no session given"
+        tally.remark = f"sessions opened: {opened}"
         return tally
 
 

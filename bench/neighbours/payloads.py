@@ -23,8 +23,8 @@ from barnabas.protocol.schema import Message
 from barnabas.records.batch import HEADER, HEADER_SIZE, crc32c
 from barnabas.records.compression import GZIP, NONE, ZSTD
 
-BYSTANDERS, WIDE = "bystander", "wide"
-WIDE_PARTITIONS = 200
+BYSTANDERS, WIDE, VERY_WIDE = "bystander", "wide", "very-wide"
+WIDE_PARTITIONS, VERY_WIDE_PARTITIONS = 200, 5_000
 MIB = 1 << 20
 PRODUCE_VERSION, FETCH_VERSION = 7, 12
 CLIENT = "hostile"
@@ -109,13 +109,13 @@ def corrupt_gzip() -> list[bytes]:
 # -- requests that name many things ------------------------------------------------------------------------------------------------------
 
 
-def fetch(partitions: int, session: int = 0, epoch: int = -1) -> bytes:
-    """Fetch v12 of so many partitions of a topic that does not exist; without partitions, what the session remembers."""
+def fetch(partitions: int, session: int = 0, epoch: int = -1, topic: str = "none") -> bytes:
+    """Fetch v12 of so many partitions of a topic; without partitions, what the session remembers."""
     entry = struct.Struct(">iiqiqib")
     topics = uvarint(1)
     if partitions:
         named = b"".join(entry.pack(index, -1, 0, -1, -1, MIB, 0) for index in range(partitions))
-        topics = uvarint(2) + uvarint(len("none") + 1) + b"none" + uvarint(partitions + 1) + named + b"\0"
+        topics = uvarint(2) + uvarint(len(topic) + 1) + topic.encode() + uvarint(partitions + 1) + named + b"\0"
     body = struct.pack(">iiiibii", -1, 0, 0, MIB, 0, session, epoch) + topics + uvarint(1) + uvarint(1) + b"\0"
     head = struct.pack(">hhih", ApiKey.FETCH, FETCH_VERSION, 1, len(CLIENT)) + CLIENT.encode() + b"\0"
     return struct.pack(">i", len(head) + len(body)) + head + body

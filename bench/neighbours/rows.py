@@ -62,6 +62,7 @@ class Row:
 
 
 WIDE = (Topics(payloads.WIDE, 1, payloads.WIDE_PARTITIONS),)
+VERY_WIDE = (Topics(payloads.VERY_WIDE, 1, payloads.VERY_WIDE_PARTITIONS),)
 METRICS_PORT = "has no metrics port"
 POOL = {"queued.max.request.bytes": str(100 << 20)}
 
@@ -91,14 +92,28 @@ FOUND = (
     Row("H2-gzip", "50 corrupt gzip batches of 15 MiB", Repeat(payloads.corrupt_gzip), WIDE, asked=(0, 7)),
     Row("H2-fetch", "Fetch of 10⁶ unknown partitions", Repeat(lambda: [payloads.fetch(1_000_000)]), asked=(1, 12)),
     Row("H2-keys", "FindCoordinator with 10⁶ keys", Repeat(payloads.many_keys), asked=(10, 4)),
-    Row("H2-session", "50 bytes of Fetch on a session of 10⁵ partitions", Sessions(100_000, incremental=True)),
+    Row("H2-session", "50 bytes of Fetch on a session of 10⁵ unknown partitions", Sessions(100_000, incremental=True)),
+    Row(
+        "H2-existing",
+        "the same on a session of 5000 partitions that exist",
+        Sessions(payloads.VERY_WIDE_PARTITIONS, True, payloads.VERY_WIDE),
+        VERY_WIDE,
+    ),
     Row(
         "H3",
         "DescribeConfigs that names this broker 150 000 times",
         Repeat(payloads.broker_again_and_again),
         asked=(32, 4),
     ),
-    Row("H4", "fetch sessions of 240 000 partitions, one after the other", Sessions(240_000, incremental=False)),
+    Row(
+        "H4", "fetch sessions of 240 000 unknown partitions, one after the other", Sessions(240_000, incremental=False)
+    ),
+    Row(
+        "H4-existing",
+        "the same of 5000 partitions that exist",
+        Sessions(payloads.VERY_WIDE_PARTITIONS, False, payloads.VERY_WIDE),
+        VERY_WIDE,
+    ),
     Row(
         "M1",
         "three connections announce 90 MiB of a pool of 100 and send 4 bytes",
