@@ -17,8 +17,8 @@ SECONDS ?= 60
 RATE ?= 20000
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help setup bytecode native demo test test-kafka test-spark42 search check format faults soak bench-broker bench-neighbours bench-log \
-	bench-clients bench-spark peers spark-peer reference clean
+.PHONY: help setup bytecode native demo test test-kafka test-spark42 search check format faults soak bench-broker bench-log bench-clients bench-spark \
+	peers spark-peer reference clean
 
 help: ## print this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -83,6 +83,7 @@ bench-broker: bytecode peers ## side by side with Apache Kafka: rates, ratios, s
 	@tools/system_packages.sh cc
 	@$(BIN)/python -m bench.broker
 
+.PHONY: bench-neighbours
 bench-neighbours: bytecode peers ## what a bystander feels while one client does its worst, on our broker and on Apache Kafka (about 20 minutes)
 	@$(BIN)/python -m bench.neighbours
 
