@@ -21,7 +21,7 @@ PYTEST := $(BIN)/python -m pytest
 	peers spark-peer reference clean
 
 help: ## print this list
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## make .venv and install everything into it (quick when nothing changed)
 
@@ -81,6 +81,10 @@ soak: bytecode ## row 31: an hour of producers whose memory is used up on a line
 bench-broker: bytecode peers ## side by side with Apache Kafka: rates, ratios, start time, memory
 	@tools/system_packages.sh cc
 	@$(BIN)/python -m bench.broker
+
+.PHONY: bench-neighbours
+bench-neighbours: bytecode peers ## what a bystander feels while one client does its worst, on our broker and on Apache Kafka (about 20 minutes)
+	@$(BIN)/python -m bench.neighbours
 
 bench-log: bytecode ## the log beside the bare work of the operating system: append, fetch, recovery, start, look-ups, memory
 	@tools/system_packages.sh cc
