@@ -98,3 +98,10 @@ def test_a_failing_disk_leaves_the_topic_as_it_was(broker: AdminBroker, monkeypa
     monkeypatch.setattr(broker.logs, "create", fail, raising=False)
     assert codes(ask(broker, grow("orders", 3))) == {"orders": ErrorCode.KAFKA_STORAGE_ERROR}
     assert broker.catalog.snapshot.topics["orders"].partition_count == 1
+
+
+def test_a_name_as_long_as_the_protocol_allows_is_answered(broker: AdminBroker) -> None:
+    """The message names it, and must still fit the answer."""
+    answer = ask(broker, grow("x" * 32767, 3))
+    assert codes(answer) == {"x" * 32767: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert "…" in answer.results[0].error_message
