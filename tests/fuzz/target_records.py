@@ -60,11 +60,51 @@ def sample_batches() -> dict[str, bytes]:
         "abort": bytes(end_marker(7, False)),
         "headers": _of_records(with_headers([(b"name", b"value"), (b"none", None), (b"\xff", b"")]), 1),
         "short-key": _of_records(
-            varint(8) + b"\0" + varint(0) + varint(0) + varint(-2) + varint(1) + b"v" + varint(0) + b"", 1
+            varint(7) + b"\0" + varint(0) + varint(0) + varint(-2) + varint(1) + b"v" + varint(0) + b"", 1
         ),
         "empty": repaired(bytes(Batch([]).build()), BOTH),
         "large-delta": _of_records(record(0, b"a") + record(1, b"b", 2**40), 2),
     }
     for codec in range(1, 5):
         found[f"codec-{codec}"] = bytes(Batch([b"same"] * 30, codec=codec).build())
+    return found
+
+
+def lengths_of(records: bytes, count: int) -> list[int]:
+    """All lengths in `count` plain records: of records, keys, values, names and values of headers, and the numbers of headers. Read by
+    itself, so that nothing of the product is trusted; ValueError where the records do not end as they say."""
+    found: list[int] = []
+    at = 0
+
+    def number() -> int:
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte = records[at]
+            at += 1
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return (value >> 1) ^ -(value & 1)
+
+    def cell() -> None:
+        nonlocal at
+        found.append(number())
+        at += max(0, found[-1])
+
+    for _ in range(count):
+        found.append(number())
+        end = at + found[-1]
+        at += 1  # attributes
+        number()  # the delta of the time
+        number()  # and of the offset
+        cell(), cell()
+        headers = number()
+        found.append(headers)
+        for _ in range(2 * headers):
+            cell()
+        if at != end:
+            raise ValueError(f"a record ends at {at}, it should at {end}")
+    if at != len(records):
+        raise ValueError(f"{len(records) - at} bytes are left over")
     return found
