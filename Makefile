@@ -40,11 +40,10 @@ demo: bytecode ## orders through a broker and Spark, live, with a proof at the e
 	@tools/system_packages.sh java
 	@$(BIN)/python -m bench.demo --seconds $(SECONDS) --rate $(RATE)
 
-test: bytecode ## run the whole test suite
+test: bytecode ## run the whole test suite; a failed test is run once more, alone
 	@tools/system_packages.sh kcat java mvn || echo "tests that need a missing program are left out and say so"
 	@$(BIN)/python -m bench.peers --optional
-	@$(PYTEST) -n $(WORKERS) -m "not serial" -q
-	@$(PYTEST) -m serial -q
+	@$(BIN)/python tools/run_tests.py --workers $(WORKERS)
 
 # What talks to a broker through our clients; the unit tests in these directories run along.
 KAFKA_TESTS := tests/client tests/producer tests/consumer tests/clients tests/cli tests/test_examples.py tests/test_docstrings.py \
