@@ -28,12 +28,21 @@ LIMITS = (
         between(0, MAX_INT),
     ),
     ConfigKey(
+        "barnabas.produce.light.bytes",
+        ConfigType.INT,
+        1_572_864,
+        "What a network thread does of a Produce request itself: bytes of batches and bytes that are decompressed for them, and 16 KiB for "
+        "each partition. The rest is left to a request handler.",
+        between(0, MAX_INT),
+        dynamic=True,
+    ),
+    ConfigKey(
         "barnabas.produce.max.expanded.bytes",
         ConfigType.LONG,
         1_073_741_824,
-        "What the compressed batches of one Produce request may hold in all; those beyond it are refused with MESSAGE_TOO_LARGE. The "
+        "About what the compressed batches of one Produce request may hold in all; those beyond it are refused with MESSAGE_TOO_LARGE. The "
         "default is ten times the largest request.",
-        between(1, 2**63 - 1),
+        between(1_048_576, 2**63 - 1),
         dynamic=True,
     ),
     ConfigKey(

@@ -1,7 +1,8 @@
 """DeleteTopics (key 20), versions 1-6.
 
 The catalog forgets the topic in one commit, its logs are renamed and removed in the background, and fetches that wait
-for it are answered at once. v6 names topics by id as well (KIP-516). delete.topic.enable=false: error 73 (v0-2: 42).
+for it are answered at once. v6 names topics by id as well (KIP-516). delete.topic.enable=false: error 73 (v0-2: 42). Internal topics
+belong to the broker: INVALID_TOPIC_EXCEPTION.
 Thread: handler (writes the catalog, never inline). Lock: none of its own.
 """
 
@@ -62,6 +63,10 @@ def _find(wanted: Sequence[DeleteTopicState], snapshot: CatalogSnapshot) -> list
         known_twice = isinstance(topic, TopicInfo) and times[topic.topic_id] > 1
         if known_twice or unknown[state.name, state.topic_id] > 1:
             found[place] = KafkaError(ErrorCode.INVALID_REQUEST, "The topic is named twice in one request.")
+        elif isinstance(topic, TopicInfo) and topic.internal:
+            found[place] = KafkaError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION, f"Clients cannot delete the internal topic {topic.name}."
+            )
     return found
 
 
