@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 
 from barnabas.broker.budget_settings import BUDGET
 from barnabas.broker.limit_settings import LIMITS
+from barnabas.broker.metrics_settings import METRICS_PAGE
 from barnabas.config import Allowed, Config, ConfigDef, ConfigKey, ConfigType, at_least, between, each_of, one_of
 
 BOOLEAN, STRING, INT, LONG, DOUBLE, LIST = (
@@ -251,12 +252,6 @@ IDENTITY = (
     ConfigKey("controller.quorum.voters", LIST, (), "Accepted for Kafka's sake: this node is its own quorum."),
     ConfigKey("log.dir", STRING, None, "One log directory; used when log.dirs is not set.", NOT_EMPTY),
     ConfigKey("log.dirs", LIST, None, "The directories of the log, separated by commas.", NOT_EMPTY),
-    ConfigKey(
-        "barnabas.metrics.listener",
-        STRING,
-        "127.0.0.1:9404",
-        "Where /metrics is served: host:port; empty means not at all.",
-    ),
 )
 
 TOPIC_DEFAULTS = (
@@ -524,7 +519,7 @@ QUOTAS = (
     ConfigKey("quota.window.size.seconds", INT, 1, "The length of such a window.", at_least(1)),
 )
 
-BROKER = ConfigDef("broker", NETWORK + BUDGET + LIMITS + IDENTITY + TOPIC_DEFAULTS + STORAGE + QUOTAS)
+BROKER = ConfigDef("broker", NETWORK + BUDGET + LIMITS + METRICS_PAGE + IDENTITY + TOPIC_DEFAULTS + STORAGE + QUOTAS)
 
 
 def accepts_listener_key(name: str) -> bool:

@@ -26,6 +26,7 @@ from barnabas import TRACE
 from barnabas.errors import ErrorCode, KafkaError, MalformedRequest
 from barnabas.log_limit import LogLimit
 from barnabas.net.send import Send
+from barnabas.printable import printable
 from barnabas.protocol.api import APIS
 from barnabas.protocol.codec import encode_response_frame
 
@@ -252,9 +253,10 @@ class Request:
         """Who asked for what, for log lines."""
         header = self.header
         connection = self.connection
+        client = printable(header.client_id or "")
         return (
             f"api={metric_name(header.api_key)} key={header.api_key} version={header.api_version} "
-            f"correlation={header.correlation_id} client={header.client_id} connection={connection.connection_id} "
+            f"correlation={header.correlation_id} client={client} connection={connection.connection_id} "
             f"listener={connection.listener} principal={connection.principal}"
         )
 
@@ -343,7 +345,7 @@ def trace_response(log: logging.Logger, what: str, response: Response, *values: 
         "%s: api=%s client=%s connection=%s",
         what % values,
         metric_name(request.header.api_key),
-        request.header.client_id,
+        printable(request.header.client_id or ""),
         request.connection.connection_id,
     )
 
