@@ -17,7 +17,7 @@ SECONDS ?= 60
 RATE ?= 20000
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help setup bytecode native demo test test-kafka test-spark42 search check format faults soak bench-broker bench-log bench-clients bench-spark \
+.PHONY: help setup bytecode native demo test test-kafka test-spark42 search fuzz check format faults soak bench-broker bench-log bench-clients bench-spark \
 	peers spark-peer reference clean
 
 help: ## print this list
@@ -54,6 +54,14 @@ test-kafka: bytecode peers ## the tests of clients, command line, examples and S
 
 search: bytecode ## the tests with generated data, with thousands of new examples each: `make test` tries the same ones every time
 	@$(PYTEST) -n $(WORKERS) --dist worksteal -m hypothesis --hypothesis-profile search -q --timeout 1200 -o faulthandler_timeout=1100
+
+# Inputs of all targets together, and mutated frames for a live broker; FUZZ_SEED=0 tries others each time.
+FUZZ_RUNS ?= 10000000
+FUZZ_FRAMES ?= 1000000
+FUZZ_SEED ?= 0
+
+fuzz: bytecode ## coverage-guided fuzzing and an attack on a live broker: a line per target (FUZZ_RUNS=…, FUZZ_FRAMES=…; an hour or two)
+	@$(BIN)/python -m tests.fuzz --runs $(FUZZ_RUNS) --frames $(FUZZ_FRAMES) --seed $(FUZZ_SEED)
 
 check: $(STAMP) ## ruff, mypy --strict, import rules, size limits, generated reference, coverage of the specification
 	$(BIN)/ruff check .

@@ -108,3 +108,10 @@ def test_the_cap_is_on_all_topics_of_a_request_together(tmp_path: Path) -> None:
         codes = {result.name: result.error_code for result in answer.results}
         assert codes == {"a": 0, "b": ErrorCode.POLICY_VIOLATION, "c": ErrorCode.POLICY_VIOLATION}
         assert broker.catalog.snapshot.topics["b"].partition_count == 1
+
+
+def test_a_name_as_long_as_the_protocol_allows_is_answered(broker: AdminBroker) -> None:
+    """The message names it, and must still fit the answer."""
+    answer = ask(broker, grow("x" * 32767, 3))
+    assert codes(answer) == {"x" * 32767: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert "…" in answer.results[0].error_message
