@@ -48,6 +48,7 @@ class Asked:
         self.connection = SimpleNamespace(
             principal="User:alice",
             connection_id="test-connection",
+            client_address="127.0.0.1",
             listener="PLAINTEXT",
             client_software_name="unknown",
             client_software_version="unknown",
