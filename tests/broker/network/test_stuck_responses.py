@@ -17,7 +17,7 @@ from tests.waiting import wait_until
 SMALL_BUFFERS = {"socket.receive.buffer.bytes": 102_400, "socket.send.buffer.bytes": 102_400}
 """What every broker had by default, and what an operator may still set."""
 ANSWER = 6_000_000
-BEHIND = 20_000
+BEHIND = 3000
 
 
 @contextmanager
@@ -47,9 +47,13 @@ def connect(broker: EmbeddedBroker) -> socket.socket:
     return sock
 
 
+def light(correlation: int) -> bytes:
+    return wire.request(wire.API_VERSIONS, 0, correlation=correlation, client="c" * 250)
+
+
 def pipeline(count: int = BEHIND) -> bytes:
-    """A Fetch with a large answer, and many light requests behind it: 360 kB."""
-    behind = b"".join(wire.api_versions(number) for number in range(count))
+    """A Fetch with a large answer, and many light requests behind it: 800 kB."""
+    behind = b"".join(light(number) for number in range(count))
     return wire.fetch("t", 0, max_bytes=ANSWER) + behind
 
 
