@@ -266,9 +266,9 @@ class PooledReader:
         """The channel that has the credit, when it hardly uses it although others wait. Called whenever somebody waits."""
         if self._credit is None or not self.waiters:
             return None
-        if 0 <= self._credit_ns and now_ns - self._credit_ns < STALLED_NS:
+        if self._credit_ns >= 0 and now_ns - self._credit_ns < STALLED_NS:
             return None
-        if 0 <= self._credit_ns and self._credit_bytes < CREDIT_BYTES:
+        if self._credit_ns >= 0 and self._credit_bytes < CREDIT_BYTES:
             return self._credit
         self._credit_ns = now_ns
         self._credit_bytes = 0

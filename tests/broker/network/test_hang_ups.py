@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import struct
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -23,7 +24,7 @@ def broker() -> Iterator[EmbeddedBroker]:
         yield one
 
 
-def waiting_fetch(correlation: int = 1) -> bytes:
+def waiting_fetch() -> bytes:
     return wire.fetch("t", 0, max_bytes=50 << 20, wait_ms=FOREVER_MS, min_bytes=50 << 20)
 
 
@@ -45,18 +46,22 @@ def finish(sock: socket.socket) -> None:
     sock.close()
 
 
-def finish_with_unread_answer(sock: socket.socket) -> None:
+def finish_in_two_steps(sock: socket.socket) -> None:
     sock.shutdown(socket.SHUT_WR)
     sock.close()
 
 
-@pytest.mark.parametrize("behind", [b"", wire.api_versions() * 3, waiting_fetch() * 3, waiting_fetch()[:20]])
-@pytest.mark.parametrize("end", [finish, finish_with_unread_answer, reset])
+@pytest.mark.parametrize(
+    "behind",
+    [b"", wire.api_versions() * 3, waiting_fetch() * 3, waiting_fetch()[:20]],
+    ids=["nothing", "light requests", "more that wait", "half a request"],
+)
+@pytest.mark.parametrize("end", [finish, finish_in_two_steps, reset])
 def test_hundreds_of_waiting_connections_that_end_leave_nothing(
     broker: EmbeddedBroker, end: Callable[[socket.socket], None], behind: bytes
 ) -> None:
     """Also with requests behind the one that waits, which are read only after it."""
-    count = 500 if not behind and end is not finish_with_unread_answer else 50
+    count = 500 if not behind and end is not finish_in_two_steps else 50
     before = descriptors()
     clients = [wire.connect(broker.port) for _ in range(count)]
     for client in clients:
@@ -119,8 +124,6 @@ def test_a_heavy_fetch_is_not_read_again_for_a_client_that_finished_sending(brok
 
 def many_partitions(count: int) -> bytes:
     """Fetch v4 that names the same partition many times, and waits."""
-    import struct
-
     body = struct.pack(">iiiib", -1, FOREVER_MS, 50 << 20, 50 << 20, 0) + struct.pack(">i", 1) + wire.string("t")
     body += struct.pack(">i", count) + struct.pack(">iqi", 0, 0, 1 << 20) * count
     return wire.request(wire.FETCH, 4, body)
