@@ -17,11 +17,11 @@ SECONDS ?= 60
 RATE ?= 20000
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help setup bytecode native demo test test-kafka test-spark42 search check format faults soak bench-broker bench-log bench-clients bench-spark \
+.PHONY: help setup bytecode native demo test test-kafka test-spark42 search fuzz check format faults soak bench-broker bench-log bench-clients bench-spark \
 	peers spark-peer reference clean
 
 help: ## print this list
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## make .venv and install everything into it (quick when nothing changed)
 
@@ -40,11 +40,10 @@ demo: bytecode ## orders through a broker and Spark, live, with a proof at the e
 	@tools/system_packages.sh java
 	@$(BIN)/python -m bench.demo --seconds $(SECONDS) --rate $(RATE)
 
-test: bytecode ## run the whole test suite
+test: bytecode ## run the whole test suite; a failed test is run once more, alone
 	@tools/system_packages.sh kcat java mvn || echo "tests that need a missing program are left out and say so"
 	@$(BIN)/python -m bench.peers --optional
-	@$(PYTEST) -n $(WORKERS) -m "not serial" -q
-	@$(PYTEST) -m serial -q
+	@$(BIN)/python tools/run_tests.py --workers $(WORKERS)
 
 # What talks to a broker through our clients; the unit tests in these directories run along.
 KAFKA_TESTS := tests/client tests/producer tests/consumer tests/clients tests/cli tests/test_examples.py tests/test_docstrings.py \
@@ -55,6 +54,14 @@ test-kafka: bytecode peers ## the tests of clients, command line, examples and S
 
 search: bytecode ## the tests with generated data, with thousands of new examples each: `make test` tries the same ones every time
 	@$(PYTEST) -n $(WORKERS) --dist worksteal -m hypothesis --hypothesis-profile search -q --timeout 1200 -o faulthandler_timeout=1100
+
+# Inputs of all targets together, and mutated frames for a live broker; FUZZ_SEED=0 tries others each time.
+FUZZ_RUNS ?= 10000000
+FUZZ_FRAMES ?= 1000000
+FUZZ_SEED ?= 0
+
+fuzz: bytecode ## coverage-guided fuzzing and an attack on a live broker: a line per target (FUZZ_RUNS=…, FUZZ_FRAMES=…; an hour or two)
+	@$(BIN)/python -m tests.fuzz --runs $(FUZZ_RUNS) --frames $(FUZZ_FRAMES) --seed $(FUZZ_SEED)
 
 check: $(STAMP) ## ruff, mypy --strict, import rules, size limits, generated reference, coverage of the specification
 	$(BIN)/ruff check .
@@ -82,6 +89,10 @@ soak: bytecode ## row 31: an hour of producers whose memory is used up on a line
 bench-broker: bytecode peers ## side by side with Apache Kafka: rates, ratios, start time, memory
 	@tools/system_packages.sh cc
 	@$(BIN)/python -m bench.broker
+
+.PHONY: bench-neighbours
+bench-neighbours: bytecode peers ## what a bystander feels while one client does its worst, on our broker and on Apache Kafka (about 20 minutes)
+	@$(BIN)/python -m bench.neighbours
 
 bench-log: bytecode ## the log beside the bare work of the operating system: append, fetch, recovery, start, look-ups, memory
 	@tools/system_packages.sh cc

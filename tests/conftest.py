@@ -8,7 +8,9 @@ only pytest-timeout does, because stacks of a test that passes look like a failu
 from __future__ import annotations
 
 import faulthandler
+import json
 import os
+import signal
 import threading
 from collections.abc import Iterator
 
@@ -21,6 +23,10 @@ from tests.waiting import wait_until
 # processes of their own are compiled (bench/brokers.py).
 os.environ.setdefault("BARNABAS_NATIVE", "0")
 
+# A suite that was started in the background ignores Ctrl-C, and so would every process that a test starts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 # A landing does not hang on luck: every run of the suite tries the same generated examples. `make search` looks for new ones.
 hypothesis.settings.register_profile("suite", derandomize=True, deadline=None)
 hypothesis.settings.register_profile("search", max_examples=3000, deadline=None, print_blob=True)
@@ -29,6 +35,14 @@ hypothesis.settings.load_profile("suite")
 LEAK_DEADLINE_SECONDS = 20.0
 OUR_THREADS = ("data-plane-", "control-plane-", "barnabas-", "ExpirationReaper-", "kafka-producer-network-thread")
 WIDER_FIXTURES = ("session", "package", "module", "class")
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """For tools/run_tests.py, which runs failed tests again. With xdist the workers' reports pass through the controller too."""
+    path = os.environ.get("BARNABAS_FAILED_TESTS")
+    if path and report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(json.dumps({"test": report.nodeid, "text": report.longreprtext}) + "\n")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

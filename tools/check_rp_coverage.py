@@ -1,4 +1,4 @@
-"""Every line of the specifications (request path RP-1 to RP-42, producer path PP-1 to PP-39) is named by a test or excused in SKIPPED.md.
+"""Every numbered line of the specifications in docs/spec (RP-n, PP-n) is named by a test or excused in SKIPPED.md.
 
 Role: part of `make check`; without `--check` it also writes the pages `docs/reference/*-coverage.md`, with it they must be up to date.
 A test names a line in its own name, its docstring, or a comment: `RP-12`, `RP-12, PP-13` or `rp_12`.
@@ -28,18 +28,22 @@ class Specification:
 
     prefix: str
     title: str
-    count: int
+
+    @property
+    def name(self) -> str:
+        return self.title.replace(" ", "-")
 
     @property
     def lines(self) -> list[Line]:
-        return [(self.prefix, number) for number in range(1, self.count + 1)]
+        text = (ROOT / "docs" / "spec" / f"{self.name}.md").read_text()
+        return [(self.prefix, int(number)) for number in re.findall(rf"^- {self.prefix}-(\d+) ", text, re.MULTILINE)]
 
     @property
     def page(self) -> Path:
-        return ROOT / "docs" / "reference" / f"{self.title.replace(' ', '-')}-coverage.md"
+        return ROOT / "docs" / "reference" / f"{self.name}-coverage.md"
 
 
-SPECIFICATIONS = (Specification("RP", "request path", 42), Specification("PP", "producer path", 39))
+SPECIFICATIONS = (Specification("RP", "request path"), Specification("PP", "producer path"))
 
 
 def mentions(text: str) -> set[Line]:
@@ -89,7 +93,7 @@ def page(specification: Specification, coverage: Coverage, skipped: dict[Line, s
     rows = [
         f"# Which test proves which line of the {specification.title}",
         "",
-        "Written by `make reference` from the tests; do not edit.",
+        f"Written by `make reference` from the tests; do not edit. The lines: [{specification.title}](../spec/{specification.name}.md).",
         "",
         "| line | tests | for example |",
         "|---|---|---|",
@@ -108,7 +112,8 @@ def name_of(line: Line) -> str:
 
 def examine(specification: Specification, coverage: Coverage, skipped: dict[Line, str], check: bool) -> bool:
     """Write or compare the page of one specification, and say what is missing; True when all is well."""
-    missing = [line for line in specification.lines if not coverage.get(line) and line not in skipped]
+    lines = specification.lines
+    missing = [line for line in lines if not coverage.get(line) and line not in skipped]
     text = page(specification, coverage, skipped)
     path = specification.page
     if not check:
@@ -119,8 +124,8 @@ def examine(specification: Specification, coverage: Coverage, skipped: dict[Line
         print("named by no test and not in SKIPPED.md: " + ", ".join(map(name_of, missing)))
     if stale:
         print(f"{path.relative_to(ROOT)} is stale: run `make reference`")
-    print(f"{specification.title}: {specification.count - len(missing)} of {specification.count} lines accounted for")
-    return not missing and not stale
+    print(f"{specification.title}: {len(lines) - len(missing)} of {len(lines)} lines accounted for")
+    return bool(lines) and not missing and not stale
 
 
 def main() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import signal
@@ -315,6 +316,18 @@ def test_a_signal_interrupts_the_wait() -> None:
 
 def test_the_exit_code_of_a_broker_that_ended_by_itself_is_kept() -> None:
     assert command.Signals().wait(StubbornServer()) == 3  # type: ignore[arg-type]
+
+
+def test_no_message_has_a_second_line() -> None:
+    """Issue 18: client ids are part of messages, and may hold anything. A traceback still has its lines."""
+    formatter = command.OneLineFormatter("%(levelname)s %(message)s")
+    record = logging.LogRecord("name", logging.INFO, "", 1, "from %s", ("a\nERROR forged\x1b[2J",), None)
+    assert formatter.format(record) == "INFO from a\\nERROR forged\\x1b[2J"
+    try:
+        raise ValueError("wrong")
+    except ValueError:
+        record.exc_info = sys.exc_info()
+    assert formatter.format(record).splitlines()[1].startswith("Traceback")
 
 
 def test_a_second_signal_ends_the_process_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

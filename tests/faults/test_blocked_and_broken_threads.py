@@ -46,6 +46,7 @@ def test_blocked_handlers_push_back_to_the_sockets_and_lose_nothing(
         assert gate.wait(60)
         return real(request, broker)  # type: ignore[arg-type]
 
+    TABLE[DESCRIBE_CLUSTER].load()  # else the first request would, and put the real function back
     monkeypatch.setattr(TABLE[DESCRIBE_CLUSTER], "handle", blocked)
     settings = {"queued.max.requests": limit, "num.io.threads": 2, "num.network.threads": 2}
     with EmbeddedBroker(config=settings) as broker:
@@ -138,6 +139,7 @@ def test_an_api_that_fails_unexpectedly_is_answered_with_an_error(monkeypatch: p
     def broken(request: object, broker: object) -> object:
         raise RuntimeError("injected into the API")
 
+    TABLE[DESCRIBE_CLUSTER].load()  # else the first request would, and put the real function back
     monkeypatch.setattr(TABLE[DESCRIBE_CLUSTER], "handle", broken)
     with EmbeddedBroker() as broker, wire.connect(broker.port) as sock:
         answer = wire.ask(sock, describe_cluster())

@@ -52,11 +52,14 @@ def test_a_missing_line_and_a_stale_page_fail(
     tree: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sys.argv", ["check_rp_coverage.py", "--check"])
-    (tree / "tests" / "test_x.py").write_text(
-        "def test_a():\n    '''" + " ".join(f"RP-{n}" for n in range(1, 42)) + "'''\n"
-    )
+    spec = tree / "docs" / "spec"
+    spec.mkdir(parents=True)
+    (spec / "request-path.md").write_text("- RP-1 A line.\n- RP-2 A line of\n  RP-1 and more.\n- RP-3 The last.\n")
+    (spec / "producer-path.md").write_text("- PP-1 One.\n- PP-2 Two.\n")
+    (tree / "tests" / "test_x.py").write_text("def test_a():\n    'RP-1, RP-2'\n")
     assert coverage.main() == 1
     output = capsys.readouterr().out
-    assert "RP-42\n" in output
+    assert "RP-3\n" in output
     assert "PP-1, PP-2" in output
     assert "stale" in output
+    assert "2 of 3 lines" in output

@@ -49,7 +49,8 @@ def execute(request: Request, services: Any) -> Response | None:
         log.exception("unexpected error while handling %s", request.describe())
         return _fail(request, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{type(error).__name__} in the broker"))
     if message is None:
-        request.local_done_ns = request.request_channel.now_ns()
+        if not request.local_done_ns:
+            request.local_done_ns = request.request_channel.now_ns()
         return None
     return request.prepare(message)
 
@@ -119,8 +120,7 @@ class RequestHandler(ServerThread):
         request = self._channel.take(TAKE_SECONDS, self._seat)
         now_ns = self._now_ns()
         self.idle.total_ns += now_ns - start_ns
-        if request is None:
-            self._channel.drop_slow_answers()
+        self._channel.drop_slow_answers()
         try:
             while request is not None:
                 if isinstance(request, ShutdownRequest):
@@ -142,7 +142,8 @@ class RequestHandler(ServerThread):
             self._baton_turn.begin()
         if self._to_wake and (may_block or now_ns - self._deferred_since_ns > MAX_DEFER_NS):
             self._wake_processors()  # a finished response must not wait for what comes now
-        request.dequeue_ns = now_ns
+        if not request.local_done_ns:  # one that has waited comes back: that is RemoteTime
+            request.dequeue_ns = now_ns
         try:
             response = (
                 execute_heavy(request, self._services, self._max_elements)

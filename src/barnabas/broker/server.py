@@ -189,12 +189,13 @@ class BrokerServer:
             purgatory.complete_all()
 
     def _start_metrics_server(self) -> None:
-        from barnabas.broker.metrics_http import MetricsServer, metrics_address
+        from barnabas.broker.metrics_http import MetricsServer, known_hosts, metrics_address
 
         address = metrics_address(self.config)
         if address is None:
             return
-        server = MetricsServer(self.registry.render, self.is_healthy, address)
+        hosts = known_hosts(self.config, [host for host, _ in self.services.node.endpoints.values()])
+        server = MetricsServer(self.registry.pieces, self.is_healthy, address, hosts=hosts)
         server.start()
         self._metrics_server = server
         self._on_close("metrics page", server.shutdown)

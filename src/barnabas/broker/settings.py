@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from barnabas.broker.budget_settings import BUDGET
 from barnabas.broker.connection_settings import CONNECTIONS, check_connection_limits, listener_row
 from barnabas.broker.limit_settings import LIMITS
+from barnabas.broker.metrics_settings import METRICS_PAGE
 from barnabas.config import Allowed, Config, ConfigDef, ConfigKey, ConfigType, at_least, between, each_of, one_of
 
 BOOLEAN, STRING, INT, LONG, DOUBLE, LIST = (
@@ -145,7 +146,14 @@ NETWORK = (
         "SO_RCVBUF; -1 leaves it to the operating system.",
         MINUS_ONE_OR_MORE,
     ),
-    ConfigKey("socket.listen.backlog.size", INT, 50, "Connections that may wait to be accepted.", at_least(1)),
+    ConfigKey(
+        "socket.listen.backlog.size",
+        INT,
+        4096,
+        "Connections that may wait to be accepted; the operating system may allow fewer. When they are too many, a further client tries again "
+        "only after a second. Kafka's default is 50.",
+        at_least(1),
+    ),
     ConfigKey(
         "socket.request.max.bytes",
         INT,
@@ -239,12 +247,6 @@ IDENTITY = (
     ConfigKey("controller.quorum.voters", LIST, (), "Accepted for Kafka's sake: this node is its own quorum."),
     ConfigKey("log.dir", STRING, None, "One log directory; used when log.dirs is not set.", NOT_EMPTY),
     ConfigKey("log.dirs", LIST, None, "The directories of the log, separated by commas.", NOT_EMPTY),
-    ConfigKey(
-        "barnabas.metrics.listener",
-        STRING,
-        "127.0.0.1:9404",
-        "Where /metrics is served: host:port; empty means not at all.",
-    ),
 )
 
 TOPIC_DEFAULTS = (
@@ -530,7 +532,7 @@ QUOTAS = (
 
 BROKER = ConfigDef(
     "broker",
-    NETWORK + CONNECTIONS + BUDGET + LIMITS + IDENTITY + TOPIC_DEFAULTS + STORAGE + QUOTAS,
+    NETWORK + CONNECTIONS + BUDGET + LIMITS + METRICS_PAGE + IDENTITY + TOPIC_DEFAULTS + STORAGE + QUOTAS,
     listener_row,
     check_connection_limits,
 )

@@ -19,6 +19,7 @@ from typing import TypeVar
 
 from barnabas.broker.catalog.model import CatalogSnapshot, QuotaEntity, TopicInfo
 from barnabas.broker.log.file_kinds import require_file
+from barnabas.broker.log.files import DIRECTORY_MODE, create_private
 from barnabas.broker.log.results import LogDirLocked, LogDirNotWritable
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError, shown
 
@@ -56,9 +57,10 @@ class MetadataDatabase:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            path.parent.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
             for ending in ("", "-wal", "-journal"):
                 require_file(f"{path}{ending}")  # SQLite would wait for a FIFO, and does not name a directory
+            create_private(str(path))  # SQLite gives its other files the same mode
             # Handlers take turns under the catalog's lock, which is what check_same_thread would guard.
             self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=0)
             self._connection.text_factory = _text  # what was edited by hand need not be UTF-8
