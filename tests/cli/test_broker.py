@@ -193,7 +193,7 @@ def refusal(process: Process) -> str:
 @pytest.mark.parametrize(
     ("setting", "words"),
     [
-        ("num.io.threads=0", ("num.io.threads", "0", "at least 1")),
+        ("num.io.threads=0", ("num.io.threads", "0", "from 1 to 512")),
         ("log.segment.bytes=many", ("log.segment.bytes", "many", "whole number")),
         ("auto.create.topics.enable=yes", ("auto.create.topics.enable", "yes", "true or false")),
         ("listeners=nonsense", ("listeners", "nonsense", "NAME://host:port")),

@@ -239,6 +239,8 @@ class SocketServer:
             processor.selector.close_all()
             raise
         acceptor.add_processor(processor)
+        if not self._serving:  # a shutdown may have looked for processors before this one was there
+            self._end_processors([processor], plane, RESIZE_SECONDS)
 
     def _end_processors(self, processors: list[Processor], plane: Plane, timeout: float) -> None:
         patience = SharedTimeout(self._clock, timeout)
