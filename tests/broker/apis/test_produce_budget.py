@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import struct
+import tracemalloc
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 import cramjam
 import pytest
 
-from barnabas.broker.log.expansion import Expansion
+from barnabas.broker.log.expansion import Expansion, SpareMemory
 from barnabas.errors import ErrorCode
 from barnabas.protocol.codec import decode_response
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -216,6 +217,28 @@ def test_the_batches_of_a_request_share_their_memory() -> None:
     second = expansion.decompress(ZSTD, packed, 1 << 24)
     assert second.obj is first.obj
     assert expansion.done - before == BOMB_SIZE  # in one go: what the first one needed is known
+
+
+def test_a_request_that_waits_for_a_handler_keeps_no_memory(broker: DataBroker) -> None:
+    """A thousand of them, of 600 bytes each, would keep a gigabyte."""
+    broker.create("t", 2)
+    small = bomb(ZSTD, 600_000)
+    broker.run(broker.receive(request(bomb(ZSTD), bomb(ZSTD)), 9))  # the spare memory is there
+    waiting = [broker.receive(request(small, bomb(ZSTD)), 9) for _ in range(100)]
+    tracemalloc.start()
+    try:
+        for asked in waiting:
+            assert stepped_back(broker, asked) > 600_000
+        assert tracemalloc.get_traced_memory()[0] < 1_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_spare_memory_is_bounded_and_the_largest_stays() -> None:
+    spare = SpareMemory(most=2)
+    for size in (10, 30, 20):
+        spare.give_back(bytearray(size))
+    assert [len(spare.borrow()) for _ in range(3)] == [30, 20, 0]
 
 
 def test_a_partition_that_is_named_twice_is_written_once(broker: DataBroker) -> None:

@@ -191,6 +191,12 @@ class Appending:
             expansion.granted, expansion.compressible = self._light, LIGHT_COMPRESSION
         else:
             expansion.granted, expansion.compressible = self._broker.config[EXPANDED_BYTES_KEY], UNLIMITED
+        try:
+            self._append_rest(inline)
+        finally:
+            expansion.give_back()
+
+    def _append_rest(self, inline: bool) -> None:
         request = self._request
         body: ProduceRequest = request.body
         snapshot = self._broker.catalog.snapshot
