@@ -22,6 +22,8 @@ from barnabas.protocol.messages import alter_configs, create_partitions, create_
 from barnabas.protocol.messages import describe_client_quotas as described_quotas
 from barnabas.protocol.messages import incremental_alter_configs as incremental
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest
+from barnabas.protocol.messages.create_partitions import CreatePartitionsRequest
+from barnabas.protocol.messages.create_topics import CreateTopicsRequest
 from barnabas.protocol.messages.describe_cluster import DescribeClusterRequest
 from barnabas.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from barnabas.protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
@@ -77,7 +79,7 @@ def _frame(body: Message, version: int, correlation: int) -> bytes:
 def prepare(port: int, host: str = "127.0.0.1") -> None:
     """Create the topics that the requests ask about. Once for each broker."""
     topics = [(WIDE, WIDE_PARTITIONS), *((name, 1) for name in NARROW)]
-    body = create_topics.CreateTopicsRequest(topics=[_topic(name, count) for name, count in topics])
+    body = CreateTopicsRequest(topics=[_topic(name, count) for name, count in topics])
     with closing(socket.create_connection((host, port), timeout=120)) as connection:
         connection.sendall(_frame(body, 7, 1))
         with connection.makefile("rb") as stream:
@@ -93,8 +95,13 @@ def worst_requests() -> list[WorstRequest]:
     return [
         *_data(),
         *_lookups(),
+        *_metadata_rows(),
+        *_descriptions(),
         *_topics(),
+        *_odd_topics(),
+        *_grown_and_deleted_topics(),
         *_configs(),
+        *_changed_configs(),
         *_quotas(),
     ]
 
@@ -189,6 +196,11 @@ def _lookups() -> list[WorstRequest]:
             lambda: FindCoordinatorRequest(coordinator_keys=_names(MOST), key_type=77),
             8 * MIB,
         ),
+    ]
+
+
+def _metadata_rows() -> list[WorstRequest]:
+    return [
         WorstRequest("metadata: all topics", ApiKey.METADATA, 13, lambda: _metadata(None), 4 * MIB),
         WorstRequest("metadata: unknown topics", ApiKey.METADATA, 13, lambda: _metadata(_names(MOST)), 12 * MIB),
         WorstRequest("metadata: one topic again and again", ApiKey.METADATA, 13, lambda: _metadata([WIDE] * MOST), MIB),
@@ -207,6 +219,11 @@ def _lookups() -> list[WorstRequest]:
             MIB,
             changes=True,
         ),
+    ]
+
+
+def _descriptions() -> list[WorstRequest]:
+    return [
         WorstRequest(
             "describe cluster",
             ApiKey.DESCRIBE_CLUSTER,
@@ -255,13 +272,12 @@ def _lookups() -> list[WorstRequest]:
 
 
 def _topics() -> list[WorstRequest]:
-    creatable, growing = create_topics.CreateTopicsRequest, create_partitions.CreatePartitionsRequest
     return [
         WorstRequest(
             "create topics: a wide one",
             ApiKey.CREATE_TOPICS,
             7,
-            lambda: creatable(topics=[_topic(f"wide-{uuid.uuid4().hex}", 500)]),
+            lambda: CreateTopicsRequest(topics=[_topic(f"wide-{uuid.uuid4().hex}", 500)]),
             8 * KIB,
             changes=True,
         ),
@@ -269,28 +285,33 @@ def _topics() -> list[WorstRequest]:
             "create topics: one far too wide",
             ApiKey.CREATE_TOPICS,
             7,
-            lambda: creatable(topics=[_topic("far-too-wide", 2**31 - 1)]),
+            lambda: CreateTopicsRequest(topics=[_topic("far-too-wide", 2**31 - 1)]),
             KIB,
         ),
         WorstRequest(
             "create topics: only checked",
             ApiKey.CREATE_TOPICS,
             7,
-            lambda: creatable(topics=[_topic(name, 1) for name in _names(120_000)], validate_only=True),
+            lambda: CreateTopicsRequest(topics=[_topic(name, 1) for name in _names(120_000)], validate_only=True),
             32 * MIB,
         ),
         WorstRequest(
             "create topics: impossible names",
             ApiKey.CREATE_TOPICS,
             7,
-            lambda: creatable(topics=[_topic(f"{number} ", 1) for number in range(MOST)]),
+            lambda: CreateTopicsRequest(topics=[_topic(f"{number} ", 1) for number in range(MOST)]),
             16 * MIB,
         ),
+    ]
+
+
+def _odd_topics() -> list[WorstRequest]:
+    return [
         WorstRequest(
             "create topics: many configs",
             ApiKey.CREATE_TOPICS,
             7,
-            lambda: creatable(
+            lambda: CreateTopicsRequest(
                 topics=[_topic("configured", 1, [("retention.ms", "1"), *((name, "1") for name in _names(MOST))])]
             ),
             KIB,
@@ -299,7 +320,7 @@ def _topics() -> list[WorstRequest]:
             "create topics: an assignment",
             ApiKey.CREATE_TOPICS,
             7,
-            lambda: creatable(
+            lambda: CreateTopicsRequest(
                 topics=[
                     create_topics.CreatableTopic(
                         name="assigned",
@@ -314,11 +335,16 @@ def _topics() -> list[WorstRequest]:
             ),
             KIB,
         ),
+    ]
+
+
+def _grown_and_deleted_topics() -> list[WorstRequest]:
+    return [
         WorstRequest(
             "create partitions: many topics",
             ApiKey.CREATE_PARTITIONS,
             3,
-            lambda: growing(
+            lambda: CreatePartitionsRequest(
                 topics=[create_partitions.CreatePartitionsTopic(name=name, count=10_001) for name in NARROW],
                 validate_only=True,
             ),
@@ -328,7 +354,7 @@ def _topics() -> list[WorstRequest]:
             "create partitions: unknown topics",
             ApiKey.CREATE_PARTITIONS,
             3,
-            lambda: growing(
+            lambda: CreatePartitionsRequest(
                 topics=[create_partitions.CreatePartitionsTopic(name=name, count=2) for name in _names(MOST)]
             ),
             16 * MIB,
@@ -368,6 +394,11 @@ def _configs() -> list[WorstRequest]:
             lambda: _described([(TOPIC, name) for name in _names(MOST)]),
             16 * MIB,
         ),
+    ]
+
+
+def _changed_configs() -> list[WorstRequest]:
+    return [
         WorstRequest(
             "alter configs: unknown topics",
             ApiKey.ALTER_CONFIGS,
