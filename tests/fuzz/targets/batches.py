@@ -74,7 +74,10 @@ def _check_readable(header: BatchHeader, body: bytes) -> None:
     records = body[HEADER_SIZE - PREFIX.size :]
     plain = records if header.codec == NONE else decompress(header.codec, records, 1 << 24)
     header = header._replace(base_offset=0)  # the log sets it
-    must(min(lengths_of(plain, header.record_count)) >= -1, "a length below -1 was accepted, which librdkafka cannot read")
+    must(
+        min(lengths_of(plain, header.record_count)) >= -1,
+        "a length below -1 was accepted, which librdkafka cannot read",
+    )
     for form in (fetched, _kernel.fetched if _kernel is not None else fetched):
         rows = form.batch_records(plain, 0, header, "fuzz", 0, 0)
         must(len(rows) == header.record_count, f"{len(rows)} records of {header.record_count} can be read")
