@@ -199,8 +199,9 @@ class Attack:
 
     def _reopen(self, number: int, reason: str) -> None:
         self.counts[reason] += 1
+        lane = Lane(self.port)
         self._close(self._lanes[number])
-        lane = self._lanes[number] = Lane(self.port)
+        self._lanes[number] = lane
         self._selector.register(lane.sock, selectors.EVENT_READ, number)
 
     def _close(self, lane: Lane) -> None:
@@ -279,6 +280,7 @@ def attack(frames: int, seed: int, deadline: float) -> Report:
         unthrottle_the_probe(port)
         process = psutil.Process(broker.process.pid)
         attackers = Attack(port, seed)
+        before = process.memory_info().rss, process.num_fds()
         probe = Probe(port, deadline)
         probe.start()
         began = time.monotonic()
@@ -290,8 +292,7 @@ def attack(frames: int, seed: int, deadline: float) -> Report:
             attackers = Attack(port, seed + 1, attackers.counts)
             attackers.run(frames - frames // 4)
         except (OSError, BarnabasError) as error:
-            problems.append(f"the broker cannot be talked to: {error!r}")
-            before = 0, 0
+            problems += [f"the broker cannot be talked to: {error!r}", broker.log_tail(30)]
         seconds = time.monotonic() - began
         problem = probe.stop()
         problems += [problem] if problem else []

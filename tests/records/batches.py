@@ -38,7 +38,7 @@ def record(offset_delta: int, value: bytes | None, timestamp_delta: int = 0, key
 
 def compress(codec: int, data: bytes) -> bytes:
     if codec == 1:
-        return gzip.compress(data)
+        return gzip.compress(data, mtime=0)  # the same bytes every time
     if codec == 2:
         blocks = [bytes(cramjam.snappy.compress_raw(data[i : i + 32768])) for i in range(0, len(data), 32768)]
         framed = b"".join(struct.pack(">i", len(block)) + block for block in blocks)

@@ -23,7 +23,9 @@ def run(data: bytes) -> None:
     if codec != NONE:
         room = Expansion(limit)
         used = outcome((CorruptBatch, ExpansionUsedUp), room.decompress, codec, records, 1 << 20)
-        must(0 <= room.left <= limit, f"{used.error or len(used.value)} leaves {room.left} of {limit} bytes")
+        must(0 <= room.done <= limit, f"{used.error or len(used.value)} took {room.done} of {limit} bytes")
+        if found.value and used.value is not None:
+            must(used.value == found.value, "in the memory of the request it is something else")
     if found.value is None:
         return
     must(codec == NONE or len(found.value) <= limit, f"{len(found.value)} bytes came out, {limit} are allowed")
