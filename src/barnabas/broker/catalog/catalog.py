@@ -165,7 +165,7 @@ class Catalog:
                 topic = self._topic(name)
                 left_out = set(keys)
                 configs = {key: value for key, value in topic.configs.items() if key not in left_out}
-                self._publish_topic(replace(topic, configs=configs))
+                self._publish_topics([replace(topic, configs=configs)])
 
     # -- broker configs, quotas, producer ids ----------------------------------------------------------------------
 
