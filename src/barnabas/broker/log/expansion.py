@@ -58,6 +58,7 @@ class SpareMemory:
         return f"SpareMemory({[len(memory) for memory in self._spare]})"
 
 
+_NOTHING = bytearray()
 _spare = SpareMemory(most=2)
 
 
@@ -71,7 +72,7 @@ class Expansion:
         self.granted = granted
         self.compressible = compressible
         self.done = 0
-        self._memory = bytearray()
+        self._memory = _NOTHING
         self._guess = 0  # what the batches before needed
 
     def decompress(self, codec: int, data: Buffer, limit: int) -> memoryview:
@@ -104,7 +105,7 @@ class Expansion:
     def give_back(self) -> None:
         """The thread of the request stops; what was decompressed is not used any more."""
         if self._memory:
-            memory, self._memory = self._memory, bytearray()
+            memory, self._memory = self._memory, _NOTHING
             _spare.give_back(memory)
 
     def take_for_compression(self, size: int) -> None:
