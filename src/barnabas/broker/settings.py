@@ -150,8 +150,8 @@ NETWORK = (
         "socket.listen.backlog.size",
         INT,
         4096,
-        "Connections that may wait to be accepted; the operating system may allow fewer. When they are too many, a further client tries again "
-        "only after a second. Kafka's default is 50.",
+        "Connections that may wait to be accepted; the operating system may allow fewer. When they are too many, a further client tries "
+        "again only after a second. Kafka's default is 50.",
         at_least(1),
     ),
     ConfigKey(
