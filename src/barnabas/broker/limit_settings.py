@@ -37,6 +37,7 @@ LIMITS = (
         "each partition. The rest is left to a request handler.",
         between(0, MAX_INT),
         dynamic=True,
+        read_on_use=True,
     ),
     ConfigKey(
         "barnabas.produce.max.expanded.bytes",
@@ -66,5 +67,6 @@ LIMITS = (
         "POLICY_VIOLATION. The default is Kafka's limit.",
         between(1, 1_000_000),
         dynamic=True,
+        read_on_use=True,
     ),
 )

@@ -34,5 +34,6 @@ METRICS_PAGE = (
         "metric barnabas_metrics_left_out says how many those are.",
         between(0, 2**31 - 1),
         dynamic=True,
+        read_on_use=True,
     ),
 )

@@ -161,11 +161,13 @@ class Catalog:
     def leave_out_topic_configs(self, unusable: Mapping[str, Iterable[str]]) -> None:
         """By topic, keys of configs that readers do not see any more. They stay stored until the topic's configs are changed."""
         with self._write_lock:
-            for name, keys in unusable.items():
-                topic = self._topic(name)
-                left_out = set(keys)
-                configs = {key: value for key, value in topic.configs.items() if key not in left_out}
-                self._publish_topics([replace(topic, configs=configs)])
+            found = [(self._topic(name), frozenset(keys)) for name, keys in unusable.items()]
+            self._publish_topics(
+                [
+                    replace(topic, configs={key: value for key, value in topic.configs.items() if key not in keys})
+                    for topic, keys in found
+                ]
+            )
 
     # -- broker configs, quotas, producer ids ----------------------------------------------------------------------
 
