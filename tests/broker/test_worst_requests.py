@@ -6,10 +6,12 @@ takes long must leave the bystander many answers.
 
 from __future__ import annotations
 
+import select
 import socket
 import struct
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing
 
@@ -216,3 +218,15 @@ def test_many_connections_with_heavy_requests_leave_the_handlers_to_light_ones(b
     assert all(sizes), sizes
     assert not bystander.failed
     assert answered >= int(took / SECONDS_PER_ANSWER), f"{answered} answers for others in {took:.1f} s"
+
+
+def test_others_create_topics_while_a_wide_one_is_being_made(broker: BrokerProcess) -> None:
+    port = broker.place.port
+    with closing(wire.connect(port, DEADLINE_SECONDS)) as slow, closing(wire.connect(port, DEADLINE_SECONDS)) as other:
+        slow.sendall(wire.create_topic(f"wide-{uuid.uuid4().hex}", 1_000))
+        made = 0
+        while not select.select([slow], [], [], 0)[0]:
+            assert wire.ask(other, wire.create_topic(f"small-{uuid.uuid4().hex}"))
+            made += 1
+        assert wire.read_frame(slow)
+    assert made >= 3
