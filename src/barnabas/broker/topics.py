@@ -31,6 +31,7 @@ from barnabas.broker.topic_names import (
 from barnabas.broker.topic_settings import TOPIC, topic_values
 from barnabas.config import Config
 from barnabas.errors import ConfigError, ErrorCode, KafkaError, shown
+from barnabas.fair_lock import FairLock
 
 if TYPE_CHECKING:
     from barnabas.broker.purgatory import Purgatory
@@ -62,9 +63,9 @@ class Topics:
         self._purgatories = purgatories
         self._files = files or FileSystem()
         self._delete_listeners: list[DeleteListener] = []
-        self._lock = threading.Lock()
+        self._lock = FairLock()
         self._changing: set[str] = set()  # topics whose logs are being made or removed
-        self._changed = threading.Condition(self._lock)
+        self._changed = threading.Condition(self._lock)  # type: ignore[arg-type]
         self._log_configs: dict[tuple[tuple[str, str], ...], LogConfig] = {}
         self._collisions = {collision_key(name): name for name in catalog.snapshot.topics}
         unusable = unusable_configs(catalog.snapshot.topics.values())

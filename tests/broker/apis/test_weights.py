@@ -66,7 +66,7 @@ CUT = delete_records.DeleteRecordsRequest(
         (metadata("wide"), WIDE),
         (metadata("none", "none either"), 2),
         (metadata("none", creates=True), 50 * 2),
-        (topics_of(3, 4), 50 * 7),
+        (topics_of(1, 4), 50 * 5),
         (topics_of(-1), 50 * 2),
         (topics_of(2**31 - 1), 50 * 10_000),
         (CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="wide", count=20)]), 50 * 20),

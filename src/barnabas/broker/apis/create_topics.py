@@ -55,7 +55,8 @@ def weigh(body: CreateTopicsRequest, broker: BrokerServices) -> int:
     """Those of which there are too many are refused, which costs little."""
     default: int = broker.config["num.partitions"]
     most: int = broker.config["barnabas.request.max.partitions"]
-    return NEW_PARTITION * sum(min(most, max(topic.num_partitions, default)) for topic in body.topics)
+    counts = (topic.num_partitions if topic.num_partitions > 0 else default for topic in body.topics)
+    return NEW_PARTITION * sum(min(most, count) for count in counts)
 
 
 def error_response(body: CreateTopicsRequest, version: int, error: KafkaError) -> CreateTopicsResponse:

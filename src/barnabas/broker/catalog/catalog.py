@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -27,6 +26,7 @@ from barnabas.broker.catalog.producer_ids import PRODUCER_ID_BLOCK_SIZE, Produce
 from barnabas.broker.log.checkpoints import CATALOG_FILE
 from barnabas.clock import Clock
 from barnabas.errors import ErrorCode, KafkaError
+from barnabas.fair_lock import FairLock
 
 T = TypeVar("T")
 Change = Callable[[sqlite3.Connection], None]
@@ -54,7 +54,7 @@ class Catalog:
     def __init__(self, metadata: MetadataDatabase, clock: Clock, cluster_id: str | None) -> None:
         self._database = metadata
         self._clock = clock
-        self._write_lock = threading.Lock()
+        self._write_lock = FairLock()
         self._closed = False
         self.snapshot: CatalogSnapshot = metadata.load()
         self.producer_ids = ProducerIdBlocks(self._reserve_producer_ids)

@@ -2,7 +2,8 @@
 
 Role: owns the log directories, the partition logs, the flusher, the housekeeper and the cleaner. The composition root of the storage layer.
 Thread: `get`, `logs` and `describe_dirs` from any thread without a lock; the rest from any thread.
-Lock: `_lock` serialises create, delete, start and stop. `_logs` is a dict whose single look-ups need no lock.
+Lock: `_lock` serialises create, delete, start and stop; a fair one, as topics of many partitions take it in a loop. `_logs` is a
+dict whose single look-ups need no lock.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import contextlib
 import logging
 import os
 import re
-import threading
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,6 +31,7 @@ from barnabas.broker.log.recovery import LoadRequest, load_log
 from barnabas.broker.log.results import LogDirDescription, LogDirNotWritable
 from barnabas.clock import Clock, SharedTimeout
 from barnabas.errors import ErrorCode, KafkaError
+from barnabas.fair_lock import FairLock
 from barnabas.threads import FatalHandler
 
 log = logging.getLogger(__name__)
@@ -65,7 +66,7 @@ class LogManager:
         self.flush_stats = FlushStats()
         self._clock = clock
         self._files = files or FileSystem()
-        self._lock = threading.Lock()
+        self._lock = FairLock()
         self._on_fatal = on_fatal
         self._loaded = False
         self._logs: dict[Key, PartitionLog] = {}
