@@ -38,6 +38,8 @@ __all__ = [
 
 Frames = Callable[[], Sequence[bytes]]
 KEPT_ANSWER, HEAD = 1 << 20, 32
+ANSWERS_KEPT = 3
+"""The first ones may say only that a topic is not there yet."""
 PAUSE_SECONDS = 0.01
 """After a connection that the broker has closed, so that a row about large requests is not one about connects."""
 
@@ -65,7 +67,7 @@ class Tally:
     """What the client of the row had to bear itself, when it is more than it should."""
     remark: str = ""
     kept: bytes = field(default=b"", repr=False)
-    """The first answer, if it is small enough to be looked at."""
+    """One of the first answers, if it is small enough to be looked at."""
 
     def add(self, other: Tally) -> None:
         for each in ("sent_bytes", "received_bytes", "requests", "answers", "closed"):
@@ -121,7 +123,7 @@ class Line:
     def _receive_answer(self) -> None:
         size = struct.unpack(">i", self._receive(4))[0]
         self.head = self._receive(min(size, HEAD))
-        keep = size <= KEPT_ANSWER and not self._tally.kept
+        keep = size <= KEPT_ANSWER and self._tally.answers < ANSWERS_KEPT
         rest = self._receive(size - len(self.head), keep)
         if keep:
             self._tally.kept = self.head + rest
