@@ -167,3 +167,32 @@ def test_a_stuck_send_ends_with_its_channel(make_network: MakeNetwork) -> None:
     assert network.payload() == b"alive"
     assert network.answer(other, b"yes")
     assert read_frame(peer) == b"yes"
+
+
+def test_a_client_reads_while_its_own_request_is_stuck(network: Network) -> None:
+    """The same from the other side: a broker that sends all its answers before it reads the next request gets on."""
+    channel = network.selector.connect("broker", network.address, receive_buffer=65_536)
+    broker = network.accept()
+    network.poll_until(lambda: network.selector.connected == [channel])
+    request = Send(framed([LARGE]))
+    assert not network.selector.send(channel, request)
+    network.fill_the_socket(request)
+    answers = [bytes([number]) * 500_000 for number in range(20)]
+    got: list[bytes] = []
+
+    def send_and_take() -> bool:
+        nonlocal unsent
+        with suppress(BlockingIOError):
+            unsent = unsent[broker.send(unsent) :]
+        for receive in network.selector.completed_receives:
+            got.append(bytes(receive.payload))
+            receive.release()
+        return len(got) == len(answers)
+
+    unsent = memoryview(b"".join(map(frame, answers)))
+    broker.setblocking(False)
+    network.poll_until(send_and_take, "the answers")
+    assert got == answers
+    assert not request.done
+    broker.setblocking(True)
+    network.poll_until(lambda: broker.recv(1 << 20) and network.selector.completed_sends == [request])

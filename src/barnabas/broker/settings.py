@@ -133,7 +133,8 @@ NETWORK = (
         "queued.max.request.bytes",
         LONG,
         -1,
-        "Bytes of requests read but not yet handled; -1 means no limit.",
+        "Bytes of requests read but not yet handled; -1 means no limit. Requests of up to 1/64 of it (64 KiB at most) count but never "
+        "wait.",
         MINUS_ONE_OR_MORE,
     ),
     ConfigKey(

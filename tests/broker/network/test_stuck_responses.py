@@ -126,7 +126,9 @@ def test_a_stuck_response_is_a_metric_and_after_a_while_a_line_in_the_log(caplog
         assert f"-{host}:{port}-" in line
         assert line.endswith("bytes are unsent")
         wire.read_frame(sock)
-        wait_until(lambda: samples(broker, "unsent_response_bytes") == samples(broker, "oldest_unsent_response_ms") == 0)
+        wait_until(
+            lambda: samples(broker, "unsent_response_bytes") == samples(broker, "oldest_unsent_response_ms") == 0
+        )
 
 
 def samples(broker: EmbeddedBroker, ending: str) -> float:
