@@ -175,8 +175,12 @@ class BarnabasError(Exception):
     """Root of every exception that the product raises on purpose."""
 
 
+LONGEST_MESSAGE = 1000
+"""What a message repeats of a request may be as long as the request, and a string of the protocol has 32 767 bytes at most."""
+
+
 class KafkaError(BarnabasError):
-    """An error that an API answers with: a code of the protocol and a message for the person who reads it.
+    """An error that an API answers with: a code of the protocol and a message for the person who reads it, cut when it is long.
 
     try:
         producer.send("orders", b"value").result(10)
@@ -186,7 +190,8 @@ class KafkaError(BarnabasError):
 
     def __init__(self, code: ErrorCode, message: str = "") -> None:
         self.code = code
-        self.message = message or code.text
+        text = message or code.text
+        self.message = text if len(text) <= LONGEST_MESSAGE else f"{text[:LONGEST_MESSAGE]}… ({len(text)} characters)"
         super().__init__(f"{code.name}: {self.message}")
 
     @property
