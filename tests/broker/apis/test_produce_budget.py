@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import gzip
 import struct
+import tracemalloc
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import cramjam
 import pytest
 
-from barnabas.broker.log.expansion import Expansion
+from barnabas.broker.log.expansion import Expansion, SpareMemory
 from barnabas.errors import ErrorCode
 from barnabas.protocol.codec import decode_response
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -217,6 +219,28 @@ def test_the_batches_of_a_request_share_their_memory() -> None:
     assert expansion.done - before == BOMB_SIZE  # in one go: what the first one needed is known
 
 
+def test_a_request_that_waits_for_a_handler_keeps_no_memory(broker: DataBroker) -> None:
+    """A thousand of them, of 600 bytes each, would keep a gigabyte."""
+    broker.create("t", 2)
+    small = bomb(ZSTD, 600_000)
+    broker.run(broker.receive(request(bomb(ZSTD), bomb(ZSTD)), 9))  # the spare memory is there
+    waiting = [broker.receive(request(small, bomb(ZSTD)), 9) for _ in range(100)]
+    tracemalloc.start()
+    try:
+        for asked in waiting:
+            assert stepped_back(broker, asked) > 600_000
+        assert tracemalloc.get_traced_memory()[0] < 1_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_spare_memory_is_bounded_and_the_largest_stays() -> None:
+    spare = SpareMemory(most=2)
+    for size in (10, 30, 20):
+        spare.give_back(bytearray(size))
+    assert [len(spare.borrow()) for _ in range(3)] == [30, 20, 0]
+
+
 def test_a_partition_that_is_named_twice_is_written_once(broker: DataBroker) -> None:
     broker.create("t", 2)
     body = request(ONE, ONE)
@@ -280,7 +304,8 @@ def test_a_heavy_fetch_that_waits_goes_through_a_whole_broker() -> None:
         purgatory = broker.server.services.fetch_purgatory
         wanted = fetch(*[("t", index, 0) for index in range(40)], session_epoch=0)
         reader.sendall(wire.request(wire.FETCH, 7, wire_bytes(wanted, 7)))
-        session_id = decode_response(wire.FETCH, 7, wire.read_frame(reader)[4:]).session_id
+        opened: Any = decode_response(wire.FETCH, 7, wire.read_frame(reader)[4:])
+        session_id = opened.session_id
         assert session_id
         for number in range(1, 4):
             read = [] if number == 1 else [("t", number - 1, 1)]

@@ -17,9 +17,8 @@ from barnabas.errors import ErrorCode, KafkaError
 from barnabas.records.batch import HEADER_SIZE, PREFIX, BatchHeader, crc32c
 from barnabas.records.compression import CODEC_NAMES, compress, decompress
 from barnabas.records.kernel.record_layout import MAX_UNFIT
-from barnabas.records.reader import record_times
 from tests.broker.log.stores import Store, headers_of, region_bytes
-from tests.records.batches import NOW_MS, Batch, batch, end_marker, record, sequenced, varint
+from tests.records.batches import NOW_MS, Batch, batch, end_marker, record, record_times, sequenced, varint
 
 CODECS = range(5)
 COMPACT = ("compact",)

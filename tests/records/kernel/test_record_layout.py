@@ -225,6 +225,22 @@ def one_record_batch(record: bytes) -> bytes:
     return struct.pack(">qiibI", 0, len(tail) + 9, -1, 2, crc32c(tail)) + tail
 
 
+@given(rows=rows_of, from_offset=st.integers(0, 21), from_time=st.integers(-(2**40), 2**40))
+def test_the_first_record_of_a_time_is_found(kernel: Kernel, rows: list[Row], from_offset: int, from_time: int) -> None:
+    times = [row.timestamp_delta for row in rows]
+    first = next((number for number in range(from_offset, len(rows)) if times[number] >= from_time), -1)
+    looked_at = times[from_offset : first + 1] if first >= 0 else times[from_offset:]
+    found = kernel.record_layout.find_time(b"xx" + write_all(rows), 2, len(rows), from_offset, from_time)
+    assert found == (times[first] if first >= 0 else 0, first, max(looked_at, default=-(2**63)))
+
+
+def test_what_lies_behind_the_record_of_a_time_is_not_looked_at(kernel: Kernel) -> None:
+    data = write_all([A, B, C])[:-1]
+    assert kernel.record_layout.find_time(data, 0, 3, 0, 9).offset_delta == 1
+    with pytest.raises(CorruptBatch, match="record 2: its length"):
+        kernel.record_layout.find_time(data, 0, 3, 0, 10)
+
+
 @given(
     rows=rows_of,
     needs_key=st.booleans(),

@@ -30,7 +30,7 @@ from barnabas.broker.budget import NeedsHandler
 from barnabas.broker.log.expansion import UNLIMITED, Expansion, ExpansionUsedUp
 from barnabas.broker.log.results import AppendOrigin, RecordsRefused
 from barnabas.broker.purgatory import DelayedOperation
-from barnabas.broker.slices import slices
+from barnabas.broker.slices import SLICE, slices
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -149,7 +149,6 @@ class Appending:
         "_broker",
         "_expansion",
         "_light",
-        "_may_repeat",
         "_next",
         "_request",
         "_texts",
@@ -168,9 +167,10 @@ class Appending:
         self._light: int = broker.config[LIGHT_BYTES_KEY]
         self._work = 0
         self._expansion = Expansion(0)
-        self._texts = Texts(max(TEXT_BYTES, request.size))
-        self._may_repeat = len(topics) > 1 or (len(topics) == 1 and len(topics[0].partition_data) > 1)
-        self._written: set[PartitionLog] = set()
+        self._texts: Texts | None = None
+        self._written: set[PartitionLog] | None = None
+        if len(topics) != 1 or len(topics[0].partition_data) != 1:
+            self._written = set()  # to find out when one is named twice
         self._next = (0, 0)
         self.failed = 0
         """Partitions that were not written."""
@@ -191,6 +191,12 @@ class Appending:
             expansion.granted, expansion.compressible = self._light, LIGHT_COMPRESSION
         else:
             expansion.granted, expansion.compressible = self._broker.config[EXPANDED_BYTES_KEY], UNLIMITED
+        try:
+            self._append_rest(inline)
+        finally:
+            expansion.give_back()
+
+    def _append_rest(self, inline: bool) -> None:
         request = self._request
         body: ProduceRequest = request.body
         snapshot = self._broker.catalog.snapshot
@@ -208,7 +214,7 @@ class Appending:
     def _append_topic(self, partitions: list[PartitionProduceData], info: TopicInfo | None, inline: bool) -> None:
         refusal = _refusal(self._request, info)
         answers = self.message.responses[-1].partition_responses
-        for some in slices(partitions):
+        for some in (partitions,) if len(partitions) <= SLICE else slices(partitions):
             for data in some:
                 if inline:
                     self._take_share(data)
@@ -251,13 +257,13 @@ class Appending:
             if isinstance(error, RecordsRefused):
                 self._work += REFUSAL_WORK * len(error.record_errors)
             traffic.produce_failed()
-            return _failed(index, version, error, self._texts)
+            return self._failed(index, error)
         except Exception:
             # Other partitions of this request may have been written, so only this one fails.
             log.exception("Appending to %s-%d failed", name, index)
             traffic.produce_failed()
-            return _failed(index, version, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR), self._texts)
-        if self._may_repeat:
+            return self._failed(index, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
+        if self._written is not None:
             self._written.add(partition_log)
         traffic.produced(result.last_offset - result.base_offset + 1, len(records))
         if broker.fetch_purgatory.watchers:
@@ -277,7 +283,7 @@ class Appending:
         if partition_log is None:
             inside = 0 <= index < info.partition_count
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER if inside else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        if partition_log in self._written:
+        if self._written is not None and partition_log in self._written:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "The request names this partition twice.")
         return partition_log
 
@@ -285,8 +291,13 @@ class Appending:
         metrics = self._broker.topic_metrics
         traffic = metrics.unknown if info is None else metrics.of(info.name)
         traffic.produce_failed()
-        error = refusal or KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
-        return _failed(index, self._request.header.api_version, error, self._texts)
+        return self._failed(index, refusal or KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
+
+    def _failed(self, index: int, error: KafkaError) -> PartitionProduceResponse:
+        request = self._request
+        if self._texts is None:
+            self._texts = Texts(max(TEXT_BYTES, request.size))
+        return _failed(index, request.header.api_version, error, self._texts)
 
 
 def _topic_answer(topic: TopicProduceData, partitions: list[PartitionProduceResponse]) -> TopicProduceResponse:

@@ -1,11 +1,14 @@
 """How much work the batches of one request may make, all together: what is compressed must be decompressed to be looked at.
 
 Role: 100 kB on the wire can be 3 GB of zeros. The limit of a single batch (`decompressed_limit`) does not help against many of them, so
-that a request brings an `Expansion` along, from which each of its batches takes. All of them are decompressed into the same memory.
-Thread: that of the request; one object for each run of a request. Lock: none.
+that a request brings an `Expansion` along, from which each of its batches takes. All of them are decompressed into the same memory, which
+the next request gets: memory that is new to the process costs more than the decompression, and malloc would keep some for each thread.
+Thread: that of the request; one object for each request. Lock: `SpareMemory._lock`, a leaf.
 """
 
 from __future__ import annotations
+
+import threading
 
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.records.batch import Buffer
@@ -29,6 +32,36 @@ class ExpansionUsedUp(KafkaError):
         super().__init__(ErrorCode.MESSAGE_TOO_LARGE, text)
 
 
+class SpareMemory:
+    """Memory that requests have given back. Thread-safe."""
+
+    __slots__ = ("_lock", "_most", "_spare")
+
+    def __init__(self, most: int) -> None:
+        self._lock = threading.Lock()
+        self._most = most
+        self._spare: list[bytearray] = []  # the smallest first
+
+    def borrow(self) -> bytearray:
+        """The largest piece, or nothing."""
+        with self._lock:
+            return self._spare.pop() if self._spare else bytearray()
+
+    def give_back(self, memory: bytearray) -> None:
+        with self._lock:
+            self._spare.append(memory)
+            self._spare.sort(key=len)
+            if len(self._spare) > self._most:
+                del self._spare[0]
+
+    def __repr__(self) -> str:
+        return f"SpareMemory({[len(memory) for memory in self._spare]})"
+
+
+_NOTHING = bytearray()
+_spare = SpareMemory(most=2)
+
+
 class Expansion:
     """How many bytes may still be decompressed, and how many compressed again for topics with a codec of their own. `done`: how many bytes
     were decompressed."""
@@ -39,7 +72,7 @@ class Expansion:
         self.granted = granted
         self.compressible = compressible
         self.done = 0
-        self._memory = bytearray()
+        self._memory = _NOTHING
         self._guess = 0  # what the batches before needed
 
     def decompress(self, codec: int, data: Buffer, limit: int) -> memoryview:
@@ -62,10 +95,18 @@ class Expansion:
     def _memory_of(self, size: int) -> bytearray:
         if size <= len(self._memory):
             return self._memory
-        memory = bytearray(size)
+        memory = bytearray() if self._memory else _spare.borrow()
+        if size > len(memory):
+            memory = bytearray(size)
         if size <= KEPT_MEMORY:
             self._memory = memory
         return memory
+
+    def give_back(self) -> None:
+        """The thread of the request stops; what was decompressed is not used any more."""
+        if self._memory:
+            memory, self._memory = self._memory, _NOTHING
+            _spare.give_back(memory)
 
     def take_for_compression(self, size: int) -> None:
         """Before records are compressed again; ExpansionUsedUp when that is too much for this thread."""

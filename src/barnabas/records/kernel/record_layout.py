@@ -69,6 +69,7 @@ _LONG = cython.declare(cython.Py_ssize_t, 128 * 1024)
 """Looking at so many bytes takes 10 us or more. For less the GIL is kept: who lets go of it may wait for it longer than that."""
 
 _new_tuple = tuple.__new__
+MIN_LONG = -(2**63)
 MAX_UNFIT = 1000
 """Records that `unfit_records` names; a batch can hold so many that naming all would take more room than the batch."""
 _UNFIT_FIELDS = cython.declare(cython.Py_ssize_t, 3)
@@ -416,6 +417,49 @@ def record_spans(data: bytes, start: cython.Py_ssize_t, count: cython.Py_ssize_t
     if problem:
         raise CorruptRecords(_MISSING if at == end else problem, slot // _FIELDS)
     return spans
+
+
+class RecordTimes(NamedTuple):
+    """What `find_time` found: the deltas of the first record that fits, offset -1 when none does, and the largest timestamp delta of the
+    records that were looked at, MIN_LONG when there were none."""
+
+    timestamp_delta: int
+    offset_delta: int
+    largest: int
+
+
+def find_time(
+    data: bytes,
+    start: cython.Py_ssize_t,
+    count: cython.Py_ssize_t,
+    from_offset: cython.longlong,
+    from_time: cython.longlong,
+) -> RecordTimes:
+    """The first of the `count` records of `data[start:]` with at least these deltas; nothing behind it is looked at, and nothing is said
+    about records with smaller offsets. CorruptRecords when one cannot be read."""
+    bytes_of: cython.p_const_uchar = data
+    end: cython.Py_ssize_t = len(data)
+    at: cython.Py_ssize_t = _checked_start(start, end, count)
+    record: _Record = _Record()
+    problem: cython.int = 0
+    number: cython.Py_ssize_t = 0
+    offset: cython.longlong = -1
+    largest: cython.longlong = MIN_LONG
+    with cython.nogil:
+        while number < count and offset < 0:
+            problem = record.read(bytes_of, at, end, False)
+            if problem:
+                break
+            at = record.end
+            if record.offset_delta >= from_offset:
+                if record.timestamp_delta > largest:
+                    largest = record.timestamp_delta
+                if record.timestamp_delta >= from_time:
+                    offset = record.offset_delta
+            number += 1
+    if problem:
+        raise CorruptRecords(_MISSING if at == end else problem, number)
+    return RecordTimes(record.timestamp_delta if offset >= 0 else 0, offset, largest)
 
 
 class UnfitRecords(NamedTuple):
