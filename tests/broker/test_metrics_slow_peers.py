@@ -164,6 +164,23 @@ def test_those_who_ask_while_a_page_is_made_share_it(server: MetricsServer, scra
     assert scrapes.begun == 1
 
 
+@pytest.mark.serial
+def test_while_a_page_is_made_the_thread_rests_as_long_as_it_works(server: MetricsServer, scrapes: Scrapes) -> None:
+    """Row M6: others need the GIL meanwhile. This page never ends; at d6c2b90 it took all of a core, in one turn."""
+    scrapes.gate.clear()
+    with connect(server) as sock:
+        sock.sendall(GET + b"\r\n")
+        wait_until(lambda: scrapes.begun)
+        assert server.ident is not None
+        clock = time.pthread_getcpuclockid(server.ident)
+        began, used = time.monotonic(), time.clock_gettime(clock)
+        wait_until(lambda: time.monotonic() - began > 1)
+        share = (time.clock_gettime(clock) - used) / (time.monotonic() - began)
+        assert share < 0.65
+        scrapes.gate.set()
+        assert sock.recv(1024).startswith(b"HTTP/1.1 200")
+
+
 def test_a_page_is_given_up_when_nobody_waits_for_it(scrapes: Scrapes) -> None:
     scrapes.gate.clear()
     clock = ManualClock()
