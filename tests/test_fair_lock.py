@@ -116,3 +116,14 @@ def test_a_wait_that_is_interrupted_leaves_the_lock_whole() -> None:
 def test_only_a_lock_that_is_held_can_be_released() -> None:
     with pytest.raises(RuntimeError):
         FairLock().release()
+
+
+def test_who_has_waited_long_enough_goes_and_holds_up_nobody() -> None:
+    lock = FairLock()
+    with lock:
+        assert not lock.acquire(timeout=0.01)
+        assert not lock.acquire(timeout=0)
+        assert waiting(lock, 0)
+    assert lock.acquire(timeout=30)
+    lock.release()
+    assert not lock.locked()

@@ -22,7 +22,8 @@ class FairLock:
         self._held = False
         self._waiting: deque[threading.Lock] = deque()
 
-    def acquire(self, blocking: bool = True) -> bool:
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        """As that of `threading.Lock`."""
         with self._mutex:
             if not self._held:
                 self._held = True
@@ -33,18 +34,21 @@ class FairLock:
             turn.acquire()
             self._waiting.append(turn)
         try:
-            turn.acquire()
+            if turn.acquire(timeout=timeout):
+                return True
         except BaseException:  # a signal, in the main thread
-            self._give_up(turn)
+            if not self._give_up(turn):
+                self.release()
             raise
-        return True
+        return not self._give_up(turn)
 
-    def _give_up(self, turn: threading.Lock) -> None:
+    def _give_up(self, turn: threading.Lock) -> bool:
+        """Wait no longer. False: the lock was handed over meanwhile."""
         with self._mutex:
             if turn in self._waiting:
                 self._waiting.remove(turn)
-                return
-        self.release()  # it was handed over meanwhile
+                return True
+        return False
 
     def release(self) -> None:
         with self._mutex:
