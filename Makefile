@@ -17,11 +17,11 @@ SECONDS ?= 60
 RATE ?= 20000
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help setup bytecode native wheel demo test test-kafka test-spark42 search check format faults soak bench-broker bench-log bench-clients bench-spark \
-	peers spark-peer reference clean
+.PHONY: help setup bytecode native wheel demo test test-kafka test-spark42 search fuzz check format faults soak \
+	bench-broker bench-neighbours bench-log bench-clients bench-spark peers spark-peer reference clean
 
 help: ## print this list
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## make .venv and install everything into it (quick when nothing changed)
 
@@ -59,6 +59,14 @@ test-kafka: bytecode peers ## the tests of clients, command line, examples and S
 search: bytecode ## the tests with generated data, with thousands of new examples each: `make test` tries the same ones every time
 	@$(PYTEST) -n $(WORKERS) --dist worksteal -m hypothesis --hypothesis-profile search -q --timeout 1200 -o faulthandler_timeout=1100
 
+# Inputs of all targets together, and mutated frames for a live broker; FUZZ_SEED=0 tries others each time.
+FUZZ_RUNS ?= 10000000
+FUZZ_FRAMES ?= 1000000
+FUZZ_SEED ?= 0
+
+fuzz: bytecode ## coverage-guided fuzzing and an attack on a live broker: a line per target (FUZZ_RUNS=…, FUZZ_FRAMES=…; an hour or two)
+	@$(BIN)/python -m tests.fuzz --runs $(FUZZ_RUNS) --frames $(FUZZ_FRAMES) --seed $(FUZZ_SEED)
+
 check: $(STAMP) ## ruff, mypy --strict, import rules, size limits, generated reference, coverage of the specification
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -85,6 +93,10 @@ soak: bytecode ## row 31: an hour of producers whose memory is used up on a line
 bench-broker: bytecode peers ## side by side with Apache Kafka: rates, ratios, start time, memory
 	@tools/system_packages.sh cc
 	@$(BIN)/python -m bench.broker
+
+.PHONY: bench-neighbours
+bench-neighbours: bytecode peers ## what a bystander feels while one client does its worst, on our broker and on Apache Kafka (about 20 minutes)
+	@$(BIN)/python -m bench.neighbours
 
 bench-log: bytecode ## the log beside the bare work of the operating system: append, fetch, recovery, start, look-ups, memory
 	@tools/system_packages.sh cc

@@ -22,7 +22,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from bench import neighbours
+from bench import other_work
 from bench.brokers import KAFKA, OURS, BrokerFailed, Kind, our_command
 from bench.generators import GeneratorFailed, build
 from bench.peers.jars import PeerUnavailable, ensure_jars
@@ -78,8 +78,8 @@ class Harness:
         with self.console.status(f"{label}  {group}") as status:
             if self.calm_seconds:
                 status.update(f"{label}  {group}: waiting for a calm machine")
-                neighbours.wait_for_calm(self.calm_seconds)
-            before = neighbours.read()
+                other_work.wait_for_calm(self.calm_seconds)
+            before = other_work.read()
             session = Session(
                 kind,
                 self.directory,
@@ -93,7 +93,7 @@ class Harness:
             except FAILURES as error:
                 self.failures[f"{group}, {kind.name}, round {turn + 1}"] = str(error)
                 self.console.print(f"[red]{label}  {group} failed:[/] {error}")
-            self.note_neighbours(f"{label}  {group}", neighbours.share_since(before))
+            self.note_other_work(f"{label}  {group}", other_work.share_since(before))
 
     def record(self, label: str, key: Key, value: float) -> None:
         self.figures.add(key, value)
@@ -101,8 +101,8 @@ class Harness:
         if unit is not None:
             self.console.print(f"[dim]{label}[/]  {key[0]:<14} {number(value, unit):>10} {unit}")
 
-    def note_neighbours(self, label: str, share: float) -> None:
-        if share > neighbours.CALM_SHARE:
+    def note_other_work(self, label: str, share: float) -> None:
+        if share > other_work.CALM_SHARE:
             self.disturbed.append(f"{label}: {share:.0%}")
             self.console.print(f"[yellow]{label}: other processes took {share:.0%} of this machine meanwhile[/]")
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 import click
 from rich.console import Console
 
-from bench import neighbours
+from bench import other_work
 from bench.brokers import KAFKA, OURS, BrokerFailed, BrokerProcess, Kind
 from bench.client_rows import GROUPS, ClientRow, Group, chosen, works_of
 from bench.rows import Verdict, judge
@@ -53,7 +53,7 @@ class Harness:
 
     def run_group(self, group: Group, works: list[str], turn: int) -> None:
         label = f"round {turn + 1}/{self.rounds}  {group.name}"
-        before = neighbours.read()
+        before = other_work.read()
         try:
             with BrokerProcess(self.kind, {}) as broker, self.console.status(label) as status:
                 run_work(broker, FILLS_TOPICS, int(WARM_UP_RECORDS * min(self.scale, 1.0)), new_topic(broker))
@@ -67,7 +67,7 @@ class Harness:
         except (BrokerFailed, WorkFailed) as error:
             self.failures[label] = str(error)
             self.console.print(f"[red]{label} failed:[/] {error}")
-        if neighbours.share_since(before) > neighbours.CALM_SHARE:
+        if other_work.share_since(before) > other_work.CALM_SHARE:
             self.disturbed += 1
 
     def verdicts(self) -> list[Verdict]:

@@ -20,7 +20,7 @@ import click
 from rich.console import Console
 
 from barnabas.native import forms
-from bench import neighbours
+from bench import other_work
 from bench.broker import FAILURES, raise_descriptor_limit
 from bench.generators import GeneratorFailed, build
 from bench.log_rows import GROUPS, chosen
@@ -54,7 +54,7 @@ class Harness:
             tempfile.TemporaryDirectory(prefix=f"{group}-", dir=self.directory) as directory,
         ):
             os.sync()  # what others have left to write must not slow this down
-            before = neighbours.read()
+            before = other_work.read()
             wanted = frozenset(row.name for row in self.rows)
             session = LogSession(
                 Path(directory),
@@ -68,7 +68,7 @@ class Harness:
             except FAILURES as error:
                 self.failures[f"{group}, {label}"] = str(error)
                 self.console.print(f"[red]{label}  {group} failed:[/] {error}")
-            self.note_neighbours(f"{label}  {group}", neighbours.share_since(before))
+            self.note_other_work(f"{label}  {group}", other_work.share_since(before))
 
     def record(self, label: str, name: str, ours: float, bare: float | None) -> None:
         self.figures[name].append((ours, bare))
@@ -76,8 +76,8 @@ class Harness:
         beside = f"   bare {number(bare, row.unit)}" if bare is not None else ""
         self.console.print(f"[dim]{label}[/]  {name:<15} {number(ours, row.unit):>10} {row.unit}{beside}")
 
-    def note_neighbours(self, label: str, share: float) -> None:
-        if share > neighbours.CALM_SHARE:
+    def note_other_work(self, label: str, share: float) -> None:
+        if share > other_work.CALM_SHARE:
             self.disturbed.append(f"{label}: {share:.0%}")
             self.console.print(f"[yellow]{label}: other processes took {share:.0%} of this machine meanwhile[/]")
 

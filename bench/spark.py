@@ -21,7 +21,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from bench import neighbours
+from bench import other_work
 from bench.brokers import KAFKA, OURS, BrokerProcess
 from bench.peers.jars import PeerUnavailable
 from bench.peers.spark_kafka import SPARK_VERSION, ensure_spark_peer
@@ -187,7 +187,7 @@ def main(
         console.print(f"[red]Spark's Kafka connector is not here:[/] {missing}")
         sys.exit(2)
     works = [work for work in WORKS if not only or work.name in only]
-    before = neighbours.read()
+    before = other_work.read()
     with ExitStack() as stack:
         broker = stack.enter_context(BrokerProcess(KAFKA if kind == "kafka" else OURS, {}))
         sides = [peer_side(peer), our_side(peer)] + ([] if same_spark_only else [our_side(None)])
@@ -201,7 +201,7 @@ def main(
             except WorkFailed as failure:
                 console.print(f"[red]{work.name} failed:[/] {failure}")
         # While they run: nobody waits for the JVM of a session that has ended.
-        share = neighbours.share_since(before, neighbours.descendants_seconds())
+        share = other_work.share_since(before, other_work.descendants_seconds())
     console.print(f"broker: {kind}; other processes took {share:.0%} of the machine")
     if json_file is not None:
         json_file.write_text(json.dumps(bench.figures, indent=2) + "\n")

@@ -22,7 +22,7 @@ def test_every_default_is_itself_an_allowed_value() -> None:
 @pytest.mark.parametrize(
     ("key", "value", "words"),
     [
-        ("num.io.threads", "0", "at least 1"),
+        ("num.io.threads", "0", "must be from 1 to 512"),
         ("num.io.threads", "many", "whole number"),
         ("queued.max.requests", str(2**31), "from"),
         ("auto.create.topics.enable", "yes", "true or false"),
@@ -48,8 +48,9 @@ def test_an_unknown_key_is_a_warning_with_the_nearest_known_name(caplog: pytest.
 def test_run_time_changes_reach_the_listeners_of_the_changed_keys_only() -> None:
     config = broker_config({"num.io.threads": "3"})
     seen: list[tuple[str, int]] = []
-    config.on_change(["num.io.threads"], lambda c: seen.append(("io", c["num.io.threads"])))
-    config.on_change(["num.network.threads"], lambda c: seen.append(("network", c["num.network.threads"])))
+    config.follow(["num.io.threads"], lambda c: seen.append(("io", c["num.io.threads"])))
+    config.follow(["num.network.threads"], lambda c: seen.append(("network", c["num.network.threads"])))
+    seen.clear()
     config.set_dynamic({"num.io.threads": "5"})
     assert seen == [("io", 5)]
     config.set_dynamic({})
@@ -72,9 +73,9 @@ def test_a_run_time_change_that_cannot_be_used_changes_nothing() -> None:
 
 def test_limits_of_one_listener_are_accepted_and_dynamic() -> None:
     config = broker_config({"listener.name.plaintext.max.connections": "7"})
-    assert config["listener.name.plaintext.max.connections"] == "7"
+    assert config["listener.name.plaintext.max.connections"] == 7
     config.set_dynamic({"listener.name.plaintext.max.connections": "8"})
-    assert config["listener.name.plaintext.max.connections"] == "8"
+    assert config["listener.name.plaintext.max.connections"] == 8
 
 
 def test_properties_files_are_read_as_java_reads_them() -> None:

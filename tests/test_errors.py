@@ -23,3 +23,9 @@ def test_an_api_error_carries_its_code_and_a_message_for_people() -> None:
 
 def test_a_config_error_names_key_value_and_what_is_allowed() -> None:
     assert str(ConfigError("a.b", "x", "must be a number")) == "a.b = 'x': must be a number"
+
+
+def test_the_message_of_an_api_error_fits_a_string_of_the_protocol() -> None:
+    error = KafkaError(ErrorCode.INVALID_REQUEST, "begin" + "€" * 32767)
+    assert len(error.message.encode()) <= 32767
+    assert error.message.startswith("begin")

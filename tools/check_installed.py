@@ -20,7 +20,10 @@ def version_tuple(text: str) -> tuple[int, ...]:
 
 
 def unmet(requirement: str) -> str | None:
-    """Why `requirement` is not met, or None. Only `name>=version` is used in our pyproject."""
+    """Why `requirement` is not met, or None. Only `name>=version`, an upper bound and a marker are used in our pyproject."""
+    _, _, marker = requirement.partition(";")
+    if marker and not _applies(marker):
+        return None
     match = REQUIREMENT.match(requirement)
     if match is None:
         return f"cannot read {requirement!r}"
@@ -32,6 +35,15 @@ def unmet(requirement: str) -> str | None:
     if least and version_tuple(found) < version_tuple(least):
         return f"{name} {found} is older than {least}"
     return None
+
+
+def _applies(marker: str) -> bool:
+    """Whether a requirement is one of this platform. Where pytest is missing, and `packaging` with it, more is missing than this."""
+    try:
+        from packaging.markers import Marker
+    except ImportError:
+        return True
+    return Marker(marker).evaluate()
 
 
 def main() -> int:

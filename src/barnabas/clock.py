@@ -38,6 +38,22 @@ class SystemClock:
         return "SystemClock()"
 
 
+class SharedTimeout:
+    """A time that several waits share, one after the other. What comes late still gets as long as a thread with nothing to do needs."""
+
+    __slots__ = ("_clock", "_deadline_ns", "_least")
+
+    def __init__(self, clock: Clock, seconds: float, least: float = 1.0) -> None:
+        self._clock = clock
+        self._least = min(seconds, least)
+        self._deadline_ns = clock.monotonic_ns() + round(seconds * 1e9)
+
+    @property
+    def left(self) -> float:
+        """Seconds."""
+        return max(self._least, (self._deadline_ns - self._clock.monotonic_ns()) / 1e9)
+
+
 class ManualClock:
     """A clock that stands still until a test advances it. Thread-safe."""
 

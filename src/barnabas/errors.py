@@ -175,8 +175,12 @@ class BarnabasError(Exception):
     """Root of every exception that the product raises on purpose."""
 
 
+LONGEST_MESSAGE = 1000
+"""What a message repeats of a request may be as long as the request, and a string of the protocol has 32 767 bytes at most."""
+
+
 class KafkaError(BarnabasError):
-    """An error that an API answers with: a code of the protocol and a message for the person who reads it.
+    """An error that an API answers with: a code of the protocol and a message for the person who reads it, cut when it is long.
 
     try:
         producer.send("orders", b"value").result(10)
@@ -186,7 +190,8 @@ class KafkaError(BarnabasError):
 
     def __init__(self, code: ErrorCode, message: str = "") -> None:
         self.code = code
-        self.message = message or code.text
+        text = message or code.text
+        self.message = text if len(text) <= LONGEST_MESSAGE else f"{text[:LONGEST_MESSAGE]}… ({len(text)} characters)"
         super().__init__(f"{code.name}: {self.message}")
 
     @property
@@ -199,14 +204,28 @@ class MalformedRequest(BarnabasError):
     """The peer's bytes do not follow the protocol: its connection is closed, nobody else is disturbed (RP-29)."""
 
 
+_MOST_SHOWN = 200
+
+
+def shown(value: object) -> str:
+    """What somebody else wrote, for a message: in one line, without control characters, and cut when it is long."""
+    text = value if isinstance(value, str) else str(value)
+    line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text[:_MOST_SHOWN])
+    return line if len(text) <= _MOST_SHOWN else f"{line}… ({len(text)} characters)"
+
+
+def _quoted(value: object) -> str:
+    return f"'{shown(value)}'" if isinstance(value, str) else shown(value)
+
+
 class ConfigError(BarnabasError):
-    """A setting cannot be used. The text names the key, the value and what is allowed."""
+    """A setting cannot be used. The text names the key, the value and what is allowed, in one line of bounded length."""
 
     def __init__(self, key: str, value: object, allowed: str) -> None:
         self.key = key
         self.value = value
         self.allowed = allowed
-        super().__init__(f"{key} = {value!r}: {allowed}")
+        super().__init__(f"{shown(key)} = {_quoted(value)}: {allowed}")
 
 
 class FatalBrokerError(BaseException):

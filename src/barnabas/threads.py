@@ -1,22 +1,58 @@
 """The common base of the broker's threads (RP-1).
 
 Role: a start-up latch (`start()` returns only when the thread is ready or has failed, and then raises why) and a shutdown
-latch (`shutdown()` wakes the thread and waits until it has closed everything it owns).
+latch (`shutdown()` wakes the thread and waits until it has closed everything it owns). A thread whose turns fail pauses between them.
 Thread: `start`, `shutdown` and `is_alive` from any thread; the `on_*` hooks and `run_once` on the thread itself.
-Lock: none; the latches are events.
+Lock: none; the latches are events. `FreeNumbers` is guarded by its owner's lock.
 """
 
 from __future__ import annotations
 
+import heapq
 import logging
 import threading
 from collections.abc import Callable
 
+from barnabas.clock import SystemClock
 from barnabas.errors import BarnabasError, FatalBrokerError
+from barnabas.log_limit import MINUTE_NS, LogLimit
 
 log = logging.getLogger(__name__)
 
 FatalHandler = Callable[[str, BaseException], None]
+
+LONGEST_WAIT_SECONDS = 86_400.0
+"""More than any platform refuses to wait; who wants to wait longer looks again after a day."""
+FIRST_PAUSE_SECONDS = 0.001
+LONGEST_PAUSE_SECONDS = 1.0
+_MOST_DOUBLINGS = 11
+
+
+def wait_seconds(milliseconds: int) -> float:
+    """The timeout for a wait of so many milliseconds: settings allow more than `threading.TIMEOUT_MAX` and epoll's int."""
+    return min(milliseconds / 1000, LONGEST_WAIT_SECONDS)
+
+
+def pause_seconds(failures: int) -> float:
+    """How long a thread pauses after so many turns that failed: short at first, since the next turn may well succeed."""
+    return min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(failures, _MOST_DOUBLINGS) / 2)
+
+
+class FreeNumbers:
+    """Numbers from 0 for the threads of a pool: the smallest that nobody has."""
+
+    def __init__(self) -> None:
+        self._returned: list[int] = []
+        self._next = 0
+
+    def take(self) -> int:
+        if self._returned:
+            return heapq.heappop(self._returned)
+        self._next += 1
+        return self._next - 1
+
+    def give_back(self, number: int) -> None:
+        heapq.heappush(self._returned, number)
 
 
 class ThreadFailedToStart(BarnabasError):
@@ -26,8 +62,9 @@ class ThreadFailedToStart(BarnabasError):
 class ServerThread:
     """A loop over `run_once()` with an owner that starts and stops it.
 
-    Subclasses override the hooks. An exception out of `run_once` is logged and the loop goes on, because one bad turn must
-    never leave the broker half-dead; only `FatalBrokerError` ends the loop, and then `on_fatal` is told.
+    Subclasses override the hooks. An exception out of `run_once` is logged and the loop goes on after a pause, because one bad turn
+    must never leave the broker half-dead; only `FatalBrokerError` ends the loop, and then `on_fatal` is told. While turns go on
+    failing, pauses grow to `LONGEST_PAUSE_SECONDS` and the log gets one traceback of each kind per minute.
     """
 
     def __init__(self, name: str, on_fatal: FatalHandler | None = None) -> None:
@@ -38,6 +75,9 @@ class ServerThread:
         self._stop_requested = threading.Event()
         self._failure: BaseException | None = None
         self._worker: threading.Thread | None = None
+        self._failed_turns = 0
+        """Turns that failed, less those that have succeeded since; counted up to what makes the pause longest."""
+        self._errors = LogLimit(log, SystemClock.monotonic_ns, MINUTE_NS)
 
     # Hooks, all on the thread itself.
 
@@ -73,7 +113,11 @@ class ServerThread:
         if self._worker is not None:
             raise BarnabasError(f"{self.name} was started before")
         self._worker = threading.Thread(target=self._run, name=self.name, daemon=True)
-        self._worker.start()
+        try:
+            self._worker.start()
+        except RuntimeError as error:  # the system has no thread left
+            self._worker = None
+            raise ThreadFailedToStart(f"{self.name}: {error}") from error
         if not self._ready.wait(timeout):
             self._stop_requested.set()
             raise ThreadFailedToStart(f"{self.name} was not ready after {timeout} s")
@@ -125,8 +169,14 @@ class ServerThread:
             self.run_once()
         except FatalBrokerError:
             raise
-        except Exception:
-            log.exception("%s: an unexpected error in one turn; going on", self.name)
+        except Exception as error:
+            self._failed_turns = min(self._failed_turns + 1, _MOST_DOUBLINGS)
+            text = "%s: an unexpected error in one turn; going on"
+            self._errors.error(type(error).__name__, text, self.name, exc_info=error)
+            self._stop_requested.wait(pause_seconds(self._failed_turns))
+            return
+        if self._failed_turns:
+            self._failed_turns -= 1
 
     def _fatal(self, error: BaseException) -> None:
         log.critical("%s: fatal: %s", self.name, error, exc_info=error)

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from barnabas.records.batch import check_crc, parse_header
-from barnabas.records.reader import record_times
 from bench import generators
 from bench.log_rows import GROUPS, ROWS, chosen
 from bench.log_workloads import START_MS, WORKLOADS, fill, make_batch, open_log, sendfile_server
+from tests.records.batches import record_times
 
 
 def test_every_group_has_a_workload_and_every_name_is_unique() -> None:

@@ -17,11 +17,13 @@ from typing import Any, cast
 import google_crc32c
 
 from barnabas.broker.apis.table import TABLE
+from barnabas.broker.budget import NeedsHandler
 from barnabas.broker.catalog import CATALOG_FILE_NAME, Catalog, NewTopic, TopicInfo
 from barnabas.broker.fetch_sessions import FetchSessionCache
 from barnabas.broker.log.config import LogManagerSettings
 from barnabas.broker.log.manager import LogManager
 from barnabas.broker.log.partition_log import PartitionLog
+from barnabas.broker.network.request_channel import RequestChannel
 from barnabas.broker.purgatory import Purgatory, Timer
 from barnabas.broker.quotas import ClientQuotas
 from barnabas.broker.services import BrokerServices, Node
@@ -46,6 +48,7 @@ class Asked:
         self.connection = SimpleNamespace(
             principal="User:alice",
             connection_id="test-connection",
+            client_address="127.0.0.1",
             listener="PLAINTEXT",
             client_software_name="unknown",
             client_software_version="unknown",
@@ -55,6 +58,7 @@ class Asked:
         )
         self.heavy = self.inline = False
         self.progress: Any = None
+        self.request_channel = RequestChannel(100)
         self.body = body
         self.size = 1000
         self.dequeue_ns = clock.monotonic_ns()
@@ -75,6 +79,9 @@ class Asked:
 
     def close_connection(self) -> None:
         self.closed += 1
+
+    def release_buffer(self) -> None:
+        """It has none."""
 
     def throttle(self, throttle_ms: int, kind: str) -> None:
         if throttle_ms > self.throttle_ms:
@@ -156,19 +163,37 @@ class DataBroker:
 
     def send(self, body: Message, version: int, client_id: str = "test") -> Asked:
         """Run the handler; the answer, if any, is in what is returned."""
+        asked = self.receive(body, version, client_id)
+        self.run(asked)
+        return asked
+
+    def receive(self, body: Message, version: int, client_id: str = "test") -> Asked:
+        """A request that is not run yet."""
         key = body.schema.api_key
         assert key is not None
-        decoded = decode_request(key, version, wire_bytes(body, version))
-        asked = Asked(key, version, decoded, self.clock, client_id)
-        row = TABLE[key]
-        assert row.serves(version)
+        return Asked(key, version, decode_request(key, version, wire_bytes(body, version)), self.clock, client_id)
+
+    def run(self, asked: Asked) -> None:
+        row = TABLE[asked.header.api_key]
+        assert row.serves(asked.header.api_version)
         try:
             message = row.handle(cast(Any, asked), self.services)
         except KafkaError as error:
-            message = row.error_response(decoded, version, error)
+            message = row.error_response(asked.body, asked.header.api_version, error)
         if message is not None:
             asked.respond(message)
-        return asked
+
+    def run_as_processor(self, asked: Asked) -> bool:
+        """As a processor does; False when it must be left to a handler."""
+        asked.inline = True
+        try:
+            self.run(asked)
+        except NeedsHandler:
+            asked.heavy = True
+            return False
+        finally:
+            asked.inline = False
+        return True
 
     def ask(self, body: Message, version: int) -> Any:
         """The decoded answer of a request that is answered at once."""

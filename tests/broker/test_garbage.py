@@ -89,3 +89,15 @@ def test_the_end_leaves_the_collector_as_it_was() -> None:
 
 def test_this_process_is_left_alone() -> None:
     assert gc.get_freeze_count() == 0
+
+
+def test_a_busy_broker_looks_later_but_not_never() -> None:
+    in_a_process("""
+        keeper.start()
+        kept = [[] for _ in range(200_000)]
+        for _ in range(60):
+            keeper.settle(busy=True)
+        assert keeper.settled == 0, "a look among the objects of a heavy request"
+        keeper.settle(busy=True)
+        assert keeper.settled == 1, "garbage grows without end"
+    """)

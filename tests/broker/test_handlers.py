@@ -13,10 +13,11 @@ from barnabas.broker.network.baton import Baton
 from barnabas.broker.network.request import CloseConnectionResponse, NoOpResponse, Request, SendResponse
 from barnabas.broker.network.request_channel import RequestChannel
 from barnabas.clock import ManualClock
-from barnabas.errors import ErrorCode, FatalBrokerError, KafkaError
+from barnabas.errors import BarnabasError, ErrorCode, FatalBrokerError, KafkaError
 from barnabas.net.memory_pool import SimpleMemoryPool
 from barnabas.protocol.codec import decode_request
 from barnabas.protocol.messages.metadata import MetadataResponse
+from barnabas.threads import ThreadFailedToStart
 from tests import wire
 from tests.broker.network.toy_broker import CollectingSink, ToyRow, toy_plane, toy_request
 from tests.waiting import wait_until
@@ -313,3 +314,59 @@ def test_shutdown_reports_a_handler_that_does_not_end() -> None:
     assert pool.shutdown(0.1) is False
     release.set()
     wait_until(lambda: not pool.handlers)
+
+
+def test_a_handler_that_cannot_be_started_leaves_those_that_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Issue 18, C2: the system has no thread left for the fifth one."""
+    pool = RequestHandlerPool(toy_plane(RequestChannel(10)))
+    pool.start(2)
+    start = RequestHandler.start
+
+    def refuse_from_four(handler: RequestHandler, timeout: float = 30.0) -> None:
+        if handler.id >= 4:
+            raise ThreadFailedToStart("can't start new thread")
+        start(handler, timeout)
+
+    try:
+        with monkeypatch.context() as patched:
+            patched.setattr(RequestHandler, "start", refuse_from_four)
+            with pytest.raises(ThreadFailedToStart):
+                pool.resize(8)
+        assert pool.size == len(pool.handlers) == 4
+        pool.resize(2)
+        wait_until(lambda: len(pool.handlers) == 2)
+        pool.resize(5)
+        assert {handler.id for handler in pool.handlers} == {0, 1, 2, 3, 4}
+    finally:
+        assert pool.shutdown(10)
+    assert pool.handlers == []
+
+
+def test_shutdown_does_not_wait_for_a_handler_that_is_being_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Issue 18, C2: the stop needed the lock under which threads were started."""
+    pool = RequestHandlerPool(toy_plane(RequestChannel(10)))
+    pool.start(1)
+    start, entered, go_on = RequestHandler.start, threading.Event(), threading.Event()
+
+    def slow(handler: RequestHandler, timeout: float = 30.0) -> None:
+        entered.set()
+        go_on.wait(30)
+        start(handler, timeout)
+
+    monkeypatch.setattr(RequestHandler, "start", slow)
+    refused: list[Exception] = []
+
+    def resize() -> None:
+        try:
+            pool.resize(3)
+        except BarnabasError as error:
+            refused.append(error)
+
+    resizing = threading.Thread(target=resize)
+    resizing.start()
+    assert entered.wait(30)
+    assert pool.shutdown(10)
+    go_on.set()
+    resizing.join(30)
+    assert [str(error) for error in refused] == ["the broker is stopping"]
+    wait_until(lambda: not pool.handlers, what="the end of the handler that came late")

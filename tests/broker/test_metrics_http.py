@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from barnabas.broker import metrics_http
-from barnabas.broker.metrics_http import MAX_CONNECTIONS, MAX_HEAD_BYTES, MetricsServer, metrics_address
+from barnabas.broker.metrics_http import MAX_HEAD_BYTES, MAX_HEADS, MetricsServer, metrics_address
 from barnabas.broker.settings import broker_config
 from barnabas.clock import ManualClock
 from barnabas.errors import ConfigError
@@ -24,10 +24,10 @@ class Pages:
         self.healthy = True
         self.failure: Exception | None = None
 
-    def render(self) -> str:
+    def render(self) -> Iterator[str]:
         if self.failure:
             raise self.failure
-        return self.text
+        yield self.text
 
 
 @pytest.fixture
@@ -126,35 +126,84 @@ def test_bad_requests_get_a_short_answer(server: MetricsServer, request_bytes: b
 def test_a_peer_that_sends_nothing_is_closed_at_the_deadline(server: MetricsServer, clock: ManualClock) -> None:
     with socket.create_connection(("127.0.0.1", server.port), timeout=5) as silent:
         silent.sendall(b"GET /met")
-        wait_until(lambda: len(server._connections) == 1)
-        clock.advance(metrics_http.DEADLINE_NS / 1e9)
+        wait_until(lambda: len(server._heads) == 1)
+        clock.advance(metrics_http.HEAD_NS / 1e9)
         server.wakeup()
         assert silent.recv(1) == b""
 
 
-def test_more_scrapes_than_places_wait_and_are_served(server: MetricsServer, clock: ManualClock) -> None:
-    silent = [socket.create_connection(("127.0.0.1", server.port), timeout=5) for _ in range(MAX_CONNECTIONS)]
+def test_beyond_the_places_the_newest_is_served_and_the_oldest_goes(server: MetricsServer) -> None:
+    """Issue 18: at d6c2b90 it waited for one of the others to leave."""
+    silent = [socket.create_connection(("127.0.0.1", server.port), timeout=5) for _ in range(MAX_HEADS)]
     try:
-        wait_until(lambda: len(server._connections) == MAX_CONNECTIONS)
-        with socket.create_connection(("127.0.0.1", server.port), timeout=5) as waiting:
-            waiting.sendall(b"GET /health HTTP/1.1\r\n\r\n")
-            silent.pop().close()
-            assert waiting.recv(65536).startswith(b"HTTP/1.1 200 OK")
+        wait_until(lambda: len(server._heads) == MAX_HEADS)
+        assert get(server, "/health")[0] == 200
+        assert silent[0].recv(1) == b""
+        silent[-1].sendall(b"GET /health HTTP/1.1\r\n\r\n")
+        assert silent[-1].recv(65536).startswith(b"HTTP/1.1 200 OK")
     finally:
         for sock in silent:
             sock.close()
 
 
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (b"GET http://localhost/health HTTP/1.1\r\nHost: elsewhere.example\r\n\r\n", b"200"),
+        (b"GET http://elsewhere.example/health HTTP/1.1\r\nHost: localhost\r\n\r\n", b"421"),
+        (b"GET /health HTTP/1.0\r\n\r\n", b"200"),
+        (b"GET /health HTTP/1.1\n\n", b"200"),
+        (b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nHost: localhost\r\n\r\n", b"400"),
+        (b"GET /health HTTP/1.1\r\nHost: a b\r\n\r\n", b"400"),
+        (b"GET /health HTTP/1.1\r\nHost : localhost\r\n\r\n", b"400"),
+        (b"GET /health HTTP/1.1\r\nA: b\r\n continued\r\n\r\n", b"400"),
+        (b"GET /health HTTP/1.1\r\nA: b\rc\r\n\r\n", b"400"),
+        (b"GET /health HTTP/1.1\r\nA: b\0\r\n\r\n", b"400"),
+        (b"GET  /health HTTP/1.1\r\n\r\n", b"400"),
+        (b"GET /health HTTP/2.0\r\n\r\n", b"400"),
+        (b"GET health HTTP/1.1\r\n\r\n", b"400"),
+        (b"GET /../health HTTP/1.1\r\n\r\n", b"404"),
+        (b"GET //health HTTP/1.1\r\n\r\n", b"404"),
+        (b"GET /%68ealth HTTP/1.1\r\n\r\n", b"404"),
+        (b"OPTIONS * HTTP/1.1\r\n\r\n", b"405"),
+        (b"CONNECT localhost:443 HTTP/1.1\r\n\r\n", b"405"),
+        (b"get /health HTTP/1.1\r\n\r\n", b"405"),
+    ],
+)
+def test_heads_are_read_strictly(server: MetricsServer, head: bytes, status: bytes) -> None:
+    assert exchange(server, head).split(b" ")[1] == status
+
+
+def test_a_refused_method_says_which_ones_are_served(server: MetricsServer) -> None:
+    assert b"Allow: GET, HEAD\r\n" in exchange(server, b"DELETE / HTTP/1.1\r\n\r\n")
+
+
+def test_what_follows_a_request_does_not_cost_its_answer(server: MetricsServer) -> None:
+    """Pipelining: one request per connection is answered, and its answer arrives although the others are not read."""
+    answer = exchange(server, b"GET /health HTTP/1.1\r\n\r\n" * 200)
+    assert answer.startswith(b"HTTP/1.1 200 OK")
+    assert answer.count(b"HTTP/1.1") == 1
+
+
+def test_who_does_not_close_after_the_answer_is_closed(server: MetricsServer, clock: ManualClock) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=5) as open_one:
+        open_one.sendall(b"GET /health HTTP/1.1\r\n\r\n")
+        wait_until(lambda: any(each.dropped == 0 for each in list(server._heads.values())))
+        clock.advance(metrics_http.LINGER_NS / 1e9)
+        server.wakeup()
+        wait_until(lambda: not server._heads)
+
+
 def test_a_port_that_is_taken_is_reported_to_the_starter(server: MetricsServer) -> None:
     """RP-1: a thread that cannot start says so to whoever starts it."""
-    second = MetricsServer(lambda: "", lambda: True, ("127.0.0.1", server.port))
+    second = MetricsServer(lambda: iter(()), lambda: True, ("127.0.0.1", server.port))
     with pytest.raises(ConfigError, match=rf"barnabas.metrics.listener.*{server.port}.*in use"):
         second.start()
 
 
 def test_a_host_that_is_not_ours_is_named() -> None:
     with pytest.raises(ConfigError, match=r"192\.0\.2\.1:0.*cannot be listened on"):
-        MetricsServer(lambda: "", lambda: True, ("192.0.2.1", 0)).start()
+        MetricsServer(lambda: iter(()), lambda: True, ("192.0.2.1", 0)).start()
 
 
 @pytest.mark.parametrize(
@@ -173,6 +222,6 @@ def test_an_address_that_makes_no_sense_is_refused(text: str) -> None:
 
 def test_shutdown_closes_open_connections(server: MetricsServer) -> None:
     with socket.create_connection(("127.0.0.1", server.port), timeout=5) as open_one:
-        wait_until(lambda: len(server._connections) == 1)
+        wait_until(lambda: len(server._heads) == 1)
         assert server.shutdown(5)
         assert open_one.recv(1) == b""

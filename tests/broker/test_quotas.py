@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.quotas import ClientQuotas, ClientRate, ResourceQuota
+from barnabas.broker.quotas import MAX_NAME, ClientQuotas, ClientRate, ResourceQuota
 from barnabas.clock import ManualClock
+from barnabas.metrics import Registry
 
 USER = "user"
 CLIENT = "client-id"
@@ -236,14 +237,60 @@ def test_the_number_of_measured_clients_is_bounded(monkeypatch: pytest.MonkeyPat
     assert len(quota.rates()) == 50
 
 
+def test_clients_that_are_gone_are_forgotten(quotas: ClientQuotas, clock: ManualClock) -> None:
+    """Issue 18: whoever sends under many client ids leaves nothing behind; Kafka forgets them after an hour too."""
+    quotas.update({CLIENT: None}, "producer_byte_rate", 10**9)
+    for number in range(1000):
+        quotas.charge_produce(request("alice", f"client-{number}"), 1, exempt=True)
+    clock.advance(1800)
+    quotas.charge_produce(request("alice", "stays"), 1, exempt=True)
+    assert len(quotas.produce.rates()) == 1001
+    clock.advance(1801)
+    quotas.charge_produce(request("alice", "stays"), 1, exempt=True)
+    assert [rate.client_id for rate in quotas.produce.rates()] == ["stays"]
+
+
+def test_a_long_client_id_is_not_kept_and_still_tells_clients_apart(quotas: ClientQuotas) -> None:
+    """Issue 18: 10 000 clients times three resources times 32 KB."""
+    names = ["x" * 32_000 + end for end in "ab"]
+    quotas.update({CLIENT: names[0]}, "producer_byte_rate", 100)
+    assert quotas.charge_produce(request("alice", names[0]), 2_000, exempt=True) == 10_000
+    assert quotas.charge_produce(request("alice", names[1]), 2_000, exempt=True) == 0
+    assert max(len(rate.client_id) for rate in quotas.produce.rates()) <= MAX_NAME
+
+
+def test_the_metrics_page_has_the_clients_that_are_throttled_most(
+    quotas: ClientQuotas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Issue 18: peers choose how many client ids there are."""
+    monkeypatch.setattr("barnabas.broker.quotas.MAX_LINES", 10)
+    registry = Registry()
+    quotas.register(registry)
+    quotas.update({CLIENT: None}, "producer_byte_rate", 100)
+    for number in range(50):
+        quotas.charge_produce(request("alice", f"client-{number}"), 1000 + number * 100, exempt=True)
+    lines = [sample.labels for sample in quotas.samples()]
+    assert len(lines) == 10
+    assert '{resource="Produce",user="",clientId="client-49"}' in lines
+    assert registry.value("barnabas_metrics_left_out", what="clients") == 40
+
+
+def test_clients_whose_names_print_alike_share_a_line(quotas: ClientQuotas) -> None:
+    """A page with the same line twice is refused by Prometheus."""
+    quotas.update({CLIENT: None}, "producer_byte_rate", 100)
+    quotas.charge_produce(request("alice", "a\n"), 2_000, exempt=True)
+    quotas.charge_produce(request("alice", "a\\n"), 3_000, exempt=True)
+    assert [(sample.value, sample.labels) for sample in quotas.samples()] == [
+        (20_000, '{resource="Produce",user="",clientId="a\\\\n"}')
+    ]
+
+
 def test_the_last_throttle_time_is_a_metric(quotas: ClientQuotas) -> None:
     """RP-32, RP-39."""
     quotas.update({USER: "alice", CLIENT: "app"}, "producer_byte_rate", 100)
     quotas.charge_produce(request(), 2_000, exempt=True)
     samples = list(quotas.samples())
-    assert [(sample.value, dict(sample.labels)) for sample in samples] == [
-        (10_000.0, {"resource": "Produce", "user": "alice", "clientId": "app"})
-    ]
+    assert samples == [(10_000, '{resource="Produce",user="alice",clientId="app"}', "")]
 
 
 def test_a_limit_of_zero_throttles_without_dividing_by_it() -> None:

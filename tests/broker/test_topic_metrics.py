@@ -12,13 +12,13 @@ from barnabas.metrics import Registry
 def test_counters_appear_by_topic_and_in_total() -> None:
     """RP-32: BytesIn, BytesOut, MessagesIn per topic and in total."""
     metrics, registry = TopicMetrics(), Registry()
-    metrics.register(registry)
+    metrics.register(registry, lambda: 10)
     metrics.of("a").produced(3, 300)
     metrics.of("b").produced(1, 50)
     metrics.of("b").fetched(20, partitions=2, failed=1)
     metrics.unknown.produce_failed()
     found = {
-        (row.name, dict(sample.labels).get("topic")): sample.value
+        (row.name, sample.labels[len('{topic="') : -len('"}')] or None): sample.value
         for row, samples in registry.collect()
         for sample in samples
     }
@@ -30,6 +30,18 @@ def test_counters_appear_by_topic_and_in_total() -> None:
     assert found[rows.FAILED_PRODUCE.name, None] == 1
     assert found[rows.FETCH_REQUESTS.name, "b"] == 2
     assert found[rows.FAILED_FETCH.name, "b"] == 1
+
+
+def test_topics_beyond_the_limit_count_in_the_total_only() -> None:
+    """Issue 18: a page has a bound, and says what is not on it."""
+    metrics, registry = TopicMetrics(), Registry()
+    metrics.register(registry, lambda: 300)
+    for number in range(1000):
+        metrics.of(f"t{number}").produced(1, 10)
+    [samples] = [found for row, found in registry.collect() if row is rows.BYTES_IN]
+    assert len(samples) == 301
+    assert [sample.value for sample in samples if not sample.labels] == [10_000]
+    assert registry.value("barnabas_metrics_left_out", what="topics") == 700
 
 
 def test_the_total_keeps_what_a_deleted_topic_had() -> None:

@@ -9,7 +9,9 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -176,6 +178,7 @@ def test_changes_from_many_threads_leave_catalog_and_logs_in_agreement(broker: A
 CHURN = """
 import sys
 from pathlib import Path
+from typing import Any
 sys.path.insert(0, sys.argv[2])
 from barnabas.broker.catalog import NewTopic
 from tests.broker.admin_broker import AdminBroker
@@ -213,3 +216,83 @@ def test_after_kill_9_in_the_middle_of_changes_catalog_and_log_directories_agree
             assert not gone & set(broker.catalog.snapshot.topics)
             broker.topics.delete(["same"])
     assert len(ids) == len(set(ids))
+
+
+def test_a_topic_that_takes_long_to_make_holds_up_nothing_else(
+    broker: AdminBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create = broker.logs.create
+    begun, go_on = threading.Event(), threading.Event()
+
+    def create_slowly(topic: str, *rest: Any) -> object:
+        if topic == "slow":
+            begun.set()
+            assert go_on.wait(50)
+        return create(topic, *rest)
+
+    monkeypatch.setattr(broker.logs, "create", create_slowly, raising=False)
+    monkeypatch.setattr("barnabas.broker.topics.WAIT_SECONDS", 0.01)
+    maker = threading.Thread(target=broker.topics.create, args=([NewTopic("slow", 2)],))
+    maker.start()
+    with ThreadPoolExecutor(1) as others:
+        try:
+            assert begun.wait(30)
+            found = others.submit(change_others, broker).result(30)
+        finally:
+            go_on.set()
+            maker.join(30)
+    assert found == {
+        "fast": None,
+        "slow again": ErrorCode.TOPIC_ALREADY_EXISTS,
+        "slow asked for": ErrorCode.LEADER_NOT_AVAILABLE,
+        "another": None,
+    }
+    assert broker.topics.auto_create(["slow"])["slow"] == broker.catalog.snapshot.topics["slow"]
+    assert_agreement(broker)
+
+
+def change_others(broker: AdminBroker) -> dict[str, ErrorCode | None]:
+    """All that can be changed while "slow" is being made; the errors by what was tried."""
+
+    def code(made: object) -> ErrorCode | None:
+        return made.code if isinstance(made, KafkaError) else None
+
+    topics = broker.topics
+    found = {"fast": code(topics.create([NewTopic("fast", 1)])[0])}
+    topics.add_partitions("fast", 2)
+    topics.edit_configs("fast", lambda _: {"retention.ms": "1000"})
+    assert [topic.name for topic in topics.delete(["fast", "slow"])] == ["fast"]
+    broker.services.dynamic_config.edit("", lambda _: {"log.segment.bytes": "3000000"})
+    found["slow again"] = code(topics.create([NewTopic("slow", 1)])[0])
+    found["slow asked for"] = code(topics.auto_create(["slow"])["slow"])
+    found["another"] = code(topics.create([NewTopic("another", 1)])[0])
+    return found
+
+
+def test_logs_that_are_made_while_their_configs_change_get_the_new_ones(
+    broker: AdminBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.topics.create([NewTopic("grows", 1)])
+    create = broker.logs.create
+
+    def change_meanwhile(topic: str, *rest: Any) -> object:
+        broker.topics.edit_configs(topic, lambda _: {"retention.ms": "77777"})
+        return create(topic, *rest)
+
+    monkeypatch.setattr(broker.logs, "create", change_meanwhile, raising=False)
+    broker.topics.add_partitions("grows", 2)
+    grown = broker.catalog.snapshot.topics["grows"]
+    assert (grown.partition_count, dict(grown.configs)) == (2, {"retention.ms": "77777"})
+    assert [log.config.retention_ms for log in broker.logs.logs() if log.topic == "grows"] == [77777, 77777]
+
+
+def test_a_creation_that_failed_leaves_its_name_to_others(broker: AdminBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(broker.logs, "create", fail, raising=False)
+        (refused,) = broker.topics.create([NewTopic("a.b", 1)])
+        assert isinstance(refused, KafkaError)
+    (made,) = broker.topics.create([NewTopic("a_b", 1)])
+    assert isinstance(made, TopicInfo)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.both_brokers import Broker, broker_for_test
+from tests.cli.broker_process import Process, StartBroker
 from tests.cli.shell import Shell
 
 
@@ -26,3 +28,19 @@ def topic(broker: Broker) -> str:
 @pytest.fixture
 def shell(broker: Broker) -> Shell:
     return Shell(broker.bootstrap_servers)
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[StartBroker]:
+    started: list[Process] = []
+
+    def start(*arguments: str, **environ: str) -> Process:
+        process = Process(arguments, environ, tmp_path)
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        if process.popen.poll() is None:
+            process.popen.kill()
+        process.popen.communicate(timeout=20)

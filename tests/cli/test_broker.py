@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import signal
 import socket
 import statistics
 import struct
-import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,12 +21,9 @@ import pytest
 from barnabas.broker.memory_directory import PREFIX, memory_root
 from barnabas.cli import broker as command
 from tests import wire
+from tests.cli.broker_process import FREE_PORTS, Process, StartBroker, refusal
 from tests.waiting import wait_until
 
-BANNER = re.compile(
-    r"^Barnabas \S+ ready on (?P<address>[\w.]+:(?P<port>\d+)) in (?P<seconds>[\d.]+) s, "
-    r"data in (?P<data>.+), metrics at (?P<metrics>\S+)$"
-)
 KAFKAS_OWN_FILE = """
 # What the file that comes with Apache Kafka has, in KRaft mode
 process.roles=broker,controller
@@ -52,57 +49,6 @@ log.retention.hours=168
 log.segment.bytes=1073741824
 log.retention.check.interval.ms=300000
 """
-
-
-class Process:
-    """A broker process and what it says."""
-
-    def __init__(self, arguments: tuple[str, ...], environ: dict[str, str], folder: Path) -> None:
-        command_line = [sys.executable, "-m", "barnabas", "broker", *arguments]
-        self.popen = subprocess.Popen(
-            command_line,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=folder,
-            env={**os.environ, **environ},
-        )
-
-    def banner(self) -> re.Match[str]:
-        assert self.popen.stdout
-        line = self.popen.stdout.readline().rstrip("\n")
-        match = BANNER.match(line)
-        if match is None:
-            self.popen.kill()
-            pytest.fail(f"{line!r} is no banner: {self.finish()}")
-        return match
-
-    def finish(self, seconds: float = 20) -> tuple[int, str, str]:
-        """Exit code, standard output and standard error of a process that ends by itself."""
-        out, err = self.popen.communicate(timeout=seconds)
-        return self.popen.returncode, out, err
-
-
-StartBroker = Callable[..., Process]
-
-
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[StartBroker]:
-    started: list[Process] = []
-
-    def start(*arguments: str, **environ: str) -> Process:
-        process = Process(arguments, environ, tmp_path)
-        started.append(process)
-        return process
-
-    yield start
-    for process in started:
-        if process.popen.poll() is None:
-            process.popen.kill()
-        process.popen.communicate(timeout=20)
-
-
-FREE_PORTS = ("--port", "0", "--metrics-port", "0")
 
 
 def api_versions_error(port: int) -> int:
@@ -180,19 +126,10 @@ def test_metrics_can_be_switched_off(start: StartBroker) -> None:
 # ---- what it says when it cannot start: exit code 2 and one line each --------------------------------------------
 
 
-def refusal(process: Process) -> str:
-    """The one line on standard error of a broker that did not start."""
-    code, out, err = process.finish()
-    assert (code, out) == (2, ""), err
-    assert err.count("\n") == 1
-    assert err.startswith("barnabas: ")
-    return err
-
-
 @pytest.mark.parametrize(
     ("setting", "words"),
     [
-        ("num.io.threads=0", ("num.io.threads", "0", "at least 1")),
+        ("num.io.threads=0", ("num.io.threads", "0", "from 1 to 512")),
         ("log.segment.bytes=many", ("log.segment.bytes", "many", "whole number")),
         ("auto.create.topics.enable=yes", ("auto.create.topics.enable", "yes", "true or false")),
         ("listeners=nonsense", ("listeners", "nonsense", "NAME://host:port")),
@@ -315,6 +252,18 @@ def test_a_signal_interrupts_the_wait() -> None:
 
 def test_the_exit_code_of_a_broker_that_ended_by_itself_is_kept() -> None:
     assert command.Signals().wait(StubbornServer()) == 3  # type: ignore[arg-type]
+
+
+def test_no_message_has_a_second_line() -> None:
+    """Issue 18: client ids are part of messages, and may hold anything. A traceback still has its lines."""
+    formatter = command.OneLineFormatter("%(levelname)s %(message)s")
+    record = logging.LogRecord("name", logging.INFO, "", 1, "from %s", ("a\nERROR forged\x1b[2J",), None)
+    assert formatter.format(record) == "INFO from a\\nERROR forged\\x1b[2J"
+    try:
+        raise ValueError("wrong")
+    except ValueError:
+        record.exc_info = sys.exc_info()
+    assert formatter.format(record).splitlines()[1].startswith("Traceback")
 
 
 def test_a_second_signal_ends_the_process_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -253,8 +253,8 @@ def test_settings_of_a_broker_are_changed(shell: Shell) -> None:
         row["name"]: row["value"] for row in shell.rows("configs", "--entity-type", "brokers", "--entity-default")
     }
     assert for_all == ({"min.insync.replicas": "1"} if AGAINST_KAFKA else {})
-    shell.ok("configs", "--alter", "--broker", 1, "--add-config", "num.io.threads=5")
-    shell.until({**for_all, "num.io.threads": "5"}, "configs", "--broker", 1)
+    shell.ok("configs", "--alter", "--broker", 1, "--add-config", "num.io.threads=4")
+    shell.until({**for_all, "num.io.threads": "4"}, "configs", "--broker", 1)
     (row,) = (row for row in shell.rows("configs", "--broker", 1) if row["name"] == "num.io.threads")
     assert row["source"] == "DYNAMIC_BROKER"
     shell.ok("configs", "--alter", "--broker", 1, "--delete-config", "num.io.threads")

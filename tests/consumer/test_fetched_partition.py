@@ -195,3 +195,15 @@ class TestDamage:
         data[16] = 9
         with pytest.raises(KafkaError, match="magic"):
             fetched(memoryview(bytes(data)))
+
+
+class TestBatchesBelowThePosition:
+    """A broker that answers with batches from before the offset that was asked for: what was read is not read again."""
+
+    DATA = log(transactional(1, 0, 2), Batch([b"a", b"b"]).build())  # 0 to 3
+
+    @pytest.mark.parametrize("read", [offsets, run_offsets])
+    def test_they_bring_nothing_and_lead_nowhere(self, read) -> None:  # type: ignore[no-untyped-def]
+        part = fetched(self.DATA, 8)
+        assert read(part) == []
+        assert part.position == part.end_offset == 8

@@ -20,12 +20,11 @@ from barnabas.broker.log.partition_log import PartitionLog
 from barnabas.broker.log.results import AppendOrigin, IsolationLevel
 from barnabas.broker.log.segment import Place, Segment
 from barnabas.records.batch import iterate_batches
-from barnabas.records.reader import record_times
 from tests.broker.log.damage import DAMAGES as DAMAGED_BATCHES
 from tests.broker.log.damage import STOPS, damage_and_read
 from tests.broker.log.stores import Store, region_bytes
 from tests.faults.conftest import Report
-from tests.records.batches import NOW_MS, Batch, batch, end_marker, sequenced, transactional
+from tests.records.batches import NOW_MS, Batch, batch, end_marker, record_times, sequenced, transactional
 
 COMMITTED = IsolationLevel.READ_COMMITTED
 COORDINATOR = AppendOrigin.COORDINATOR

@@ -196,8 +196,9 @@ def test_what_is_only_announced_takes_no_memory_from_others(make_network: MakeNe
     network.poll_until(lambda: pool.used() == 12)
     _, peer = network.open()
     for _ in range(5):
-        peer.sendall(frame(b"x" * 1000))
-        assert network.payload() == b"x" * 1000
+        for size in (1000, 100_000):  # a small one, and one that must ask
+            peer.sendall(frame(b"x" * size))
+            assert network.payload() == b"x" * size
     assert pool.used() == 12
 
 
@@ -238,14 +239,65 @@ def test_who_stalls_on_credit_while_others_wait_loses_its_connection(
     waiting, third = network.open()
     third.sendall(frame(b"served"))
     network.poll_until(lambda: waiting.muted_for_memory)
-    network.clock.advance(0.9)
     network.selector.poll(0)
+    network.clock.advance(0.9)
+    peer.sendall(b"drop")  # a byte now and then does not help
+    network.poll_until(lambda: pool.used() == 134)
     assert staller.ready
     network.clock.advance(0.2)
     network.poll_until(lambda: network.selector.disconnected)
     assert network.selector.disconnected == [(staller, DisconnectReason.STALLED)]
     assert "staller: stalled in the middle of a request while others waited for memory" in caplog.text
     assert [bytes(receive.payload) for receive in network.selector.completed_receives] == [b"served"]
+
+
+def test_who_makes_progress_on_credit_keeps_it(make_network: MakeNetwork) -> None:
+    """64 KiB in every second are enough."""
+    pool = SimpleMemoryPool(100)
+    network = make_network(memory_pool=pool)
+    slow, peer = network.open()
+    data = frame(bytes(300_000))
+    peer.sendall(data[:1000])
+    network.poll_until(lambda: pool.used() == 996)
+    peer.sendall(data[1000:1010])
+    network.poll_until(lambda: pool.used() == 1006)
+    waiting, other = network.open()
+    other.sendall(frame(b"served"))
+    network.poll_until(lambda: waiting.muted_for_memory)
+    for sent in range(1010, 300_000, 70_000):
+        network.selector.poll(0)
+        peer.sendall(data[sent : sent + 70_000])
+        network.poll_until(lambda end=sent + 70_000: pool.used() >= min(end, len(data)) - 4)
+        assert slow.ready
+        network.clock.advance(1.1)
+    receive = network.selector.completed_receives[0]
+    assert (receive.channel, len(receive.payload)) == (slow, 300_000)
+    receive.release()
+    assert network.payload() == b"served"
+
+
+def test_small_requests_never_wait_for_memory(make_network: MakeNetwork) -> None:
+    """RP-25: also while large ones that never end hold all of it, and one of them the credit. They are charged all the same."""
+    pool = SimpleMemoryPool(640_000)
+    network = make_network(memory_pool=pool)
+    attackers = [network.open() for _ in range(3)]
+    for _, peer in attackers:
+        peer.sendall(frame(bytes(400_000))[:300_004])
+    network.poll_until(lambda: pool.available() <= 0)
+    large, large_peer = network.open()
+    large_peer.sendall(frame(bytes(10_001)))
+    network.poll_until(lambda: large.muted_for_memory or network.selector.completed_receives)
+    before = pool.used()
+    channel, peer = network.open()
+    for _ in range(3):
+        peer.sendall(frame(b"x" * 10_000))
+        receive = network.receive()
+        assert (receive.channel, pool.used()) == (channel, before + 10_000)
+        receive.release()
+    peer.sendall(frame(b"y" * 10_000)[:-1])
+    network.poll_until(lambda: pool.used() == before + 9_999)
+    peer.sendall(b"y")
+    assert network.payload() == b"y" * 10_000
 
 
 def test_ready_channels_are_shuffled_when_memory_is_low(

@@ -106,9 +106,9 @@ def test_config_command_refuses_a_value_that_is_not_allowed(tools: Tools, topic:
 
 def test_config_command_changes_thread_counts_of_the_running_broker(tools: Tools) -> None:
     entity = ("--entity-type", "brokers", "--entity-name", "1")
-    tools(CONFIG_COMMAND, "--alter", *entity, "--add-config", "num.io.threads=6")
+    tools(CONFIG_COMMAND, "--alter", *entity, "--add-config", "num.io.threads=4")
     described = tools(CONFIG_COMMAND, "--describe", *entity)
-    assert re.search(r"num\.io\.threads=6 .*DYNAMIC_BROKER_CONFIG:num\.io\.threads=6", described)
+    assert re.search(r"num\.io\.threads=4 .*DYNAMIC_BROKER_CONFIG:num\.io\.threads=4", described)
     tools(CONFIG_COMMAND, "--alter", *entity, "--delete-config", "num.io.threads")
     assert "num.io.threads" not in tools(CONFIG_COMMAND, "--describe", *entity)
 

@@ -20,7 +20,7 @@ def form(request: pytest.FixtureRequest) -> Iterator[str]:
     """The form that runs. What one form has made is not left to the other."""
     chosen = codec.SourceForm
     if request.param == NATIVE:
-        if not _is_built():
+        if not codec_is_built():
             pytest.skip("the package was built without a C compiler: there is no codec in C")
         chosen = importlib.import_module("barnabas.protocol.native.plan").Plan
     tables = (codec._request_decoders, codec._response_decoders, codec._encoders, codec._framers)
@@ -32,7 +32,7 @@ def form(request: pytest.FixtureRequest) -> Iterator[str]:
         table.clear()
 
 
-def _is_built() -> bool:
+def codec_is_built() -> bool:
     with mock.patch.dict(os.environ, {native.SWITCH: "1"}):
         native.is_codec_native.cache_clear()
         try:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import gzip
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import cramjam
 import lz4.frame  # type: ignore[import-untyped]
 
-from barnabas.records.batch import HEADER_SIZE, BatchHeader, crc32c
+from barnabas.records.batch import HEADER_SIZE, BatchHeader, Buffer, CorruptBatch, crc32c
+from barnabas.records.compression import decompress
+from barnabas.records.reader import MIN_DECOMPRESSED_LIMIT, read_varint
 
 NOW_MS = 1_700_000_000_000
 """The wall clock of a new ManualClock."""
@@ -36,7 +38,7 @@ def record(offset_delta: int, value: bytes | None, timestamp_delta: int = 0, key
 
 def compress(codec: int, data: bytes) -> bytes:
     if codec == 1:
-        return gzip.compress(data)
+        return gzip.compress(data, mtime=0)  # the same bytes every time
     if codec == 2:
         blocks = [bytes(cramjam.snappy.compress_raw(data[i : i + 32768])) for i in range(0, len(data), 32768)]
         framed = b"".join(struct.pack(">i", len(block)) + block for block in blocks)
@@ -119,3 +121,19 @@ def end_marker(producer_id: int, commit: bool, epoch: int = 0, coordinator_epoch
     key = struct.pack(">hh", 0, 1 if commit else 0)
     value = struct.pack(">hi", 0, coordinator_epoch)
     return Batch([value], [key], producer_id=producer_id, producer_epoch=epoch, attributes=0x30).build()
+
+
+def record_times(batch: Buffer, header: BatchHeader) -> Iterator[tuple[int, int]]:
+    """(timestamp, offset) of each record of one whole batch, one by one: slow, and an oracle for the kernel."""
+    data = decompress(header.codec, bytes(memoryview(batch)[HEADER_SIZE : header.size]), MIN_DECOMPRESSED_LIMIT)
+    append_time = header.max_timestamp if header.log_append_time else None
+    position = 0
+    for _ in range(header.record_count):
+        length, position = read_varint(data, position)
+        if not 0 <= length <= len(data) - position:
+            raise CorruptBatch(f"a record claims {length} bytes, {len(data) - position} are left")
+        timestamp_delta, after = read_varint(data, position + 1)
+        offset_delta, _ = read_varint(data, after)
+        timestamp = header.base_timestamp + timestamp_delta if append_time is None else append_time
+        yield timestamp, header.base_offset + offset_delta
+        position += length

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from barnabas.records import compression
 from barnabas.records.batch import CorruptBatch, parse_header
 from barnabas.records.compression import decompress
-from barnabas.records.reader import read_varint, record_times
-from tests.records.batches import NOW_MS, Batch, compress, varint
+from barnabas.records.reader import read_varint
+from tests.records.batches import NOW_MS, Batch, compress, record_times, varint
 
 CODECS = [0, 1, 2, 3, 4]
 

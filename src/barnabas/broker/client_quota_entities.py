@@ -7,16 +7,20 @@ Thread: any. Lock: none of its own; the owners of the limits have theirs.
 from __future__ import annotations
 
 import ipaddress
+import logging
 import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from barnabas.broker.catalog import QuotaEntity
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.config import LONGEST_TEXT
+from barnabas.errors import ErrorCode, KafkaError, shown
 
 if TYPE_CHECKING:
     from barnabas.broker.network.connection_quotas import ConnectionQuotas
     from barnabas.broker.quotas import ClientQuotas
+
+log = logging.getLogger(__name__)
 
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 ENTITY_TYPES = frozenset({USER, CLIENT_ID, IP})
@@ -41,9 +45,9 @@ def check_entity(entity: QuotaEntity) -> None:
         raise _invalid("Invalid empty client quota entity")
     for kind, name in entity:
         if kind not in ENTITY_TYPES:
-            raise _invalid(f"Unhandled client quota entity type: {kind}")
-        if name is not None and "\0" in name:
-            raise _invalid(f"The name of a {kind} cannot contain the character NUL")
+            raise _invalid(f"Unhandled client quota entity type: {shown(kind)}")
+        if name is not None and ("\0" in name or len(name) > LONGEST_TEXT):
+            raise _invalid(f"The name of a {kind} must have at most {LONGEST_TEXT} characters, and none of them NUL")
     if len(set(types)) < len(types):
         raise _invalid(f"Invalid client quota entity, duplicate entity entry in {', '.join(types)}")
     if IP in types:
@@ -58,14 +62,14 @@ def _check_ip(entity: QuotaEntity) -> None:
         if address is not None:
             ipaddress.ip_address(address)
     except ValueError:
-        raise _invalid(f"{address} is not a valid IP address") from None
+        raise _invalid(f"{shown(address)} is not a valid IP address") from None
 
 
 def check_value(entity: QuotaEntity, key: str, value: float | None) -> None:
     """Raises INVALID_REQUEST when the entity has no such quota or it cannot have this value."""
     keys = IP_KEYS if entity[0][0] == IP else CLIENT_KEYS
     if key not in keys:
-        raise _invalid(f"Invalid configuration key {key}")
+        raise _invalid(f"Invalid configuration key {shown(key)}")
     if value is None:
         return
     if not math.isfinite(value) or value <= 0:
@@ -94,10 +98,17 @@ def apply(
 def load(
     quotas: ClientQuotas, connections: ConnectionQuotas, stored: Mapping[QuotaEntity, Mapping[str, float]]
 ) -> None:
-    """At start: put all limits of the catalog into force."""
+    """At start: put all limits of the catalog into force, but for those that no change would accept."""
     for entity, values in stored.items():
         for key, value in values.items():
-            apply(quotas, connections, entity, key, value)
+            try:
+                check_entity(entity)
+                check_value(entity, key, value)
+            except KafkaError as error:
+                text = "a stored client quota is left out: %s %s=%s: %s"
+                log.warning(text, shown(entity), shown(key), value, error.message)
+            else:
+                apply(quotas, connections, entity, key, value)
 
 
 def _invalid(message: str) -> KafkaError:

@@ -130,8 +130,9 @@ class FetchSession:
                 self._take_over(topic_key, some)
         for forgotten in request.forgotten_topics_data:
             topic_key = forgotten.topic_id if self.uses_topic_ids else forgotten.topic
-            for index in forgotten.partitions:
-                self.partitions.pop((topic_key, index), None)
+            for indexes in slices(forgotten.partitions):
+                for index in indexes:
+                    self.partitions.pop((topic_key, index), None)
 
     def _take_over(self, topic_key: TopicKey, requested: Sequence[FetchPartition]) -> None:
         partitions = self.partitions
@@ -225,8 +226,11 @@ class IncrementalFetchContext(FetchContext):
     skips_unchanged = True
 
     def to_answer(self, results: Results) -> Results:
+        new: Results = []
         with self._session.lock:
-            return [(wanted, data) for wanted, data in results if wanted.must_answer(data)]
+            for some in slices(results):
+                new.extend([(wanted, data) for wanted, data in some if wanted.must_answer(data)])
+        return new
 
     def finish(self, results: Results) -> tuple[int, int, Results]:
         session = self._session
@@ -235,23 +239,27 @@ class IncrementalFetchContext(FetchContext):
                 # The client gave this request up and sent another one on a new connection meanwhile.
                 return ErrorCode.INVALID_FETCH_SESSION_EPOCH, session.id, []
             answered: Results = []
+            had_all = True
             for some in slices(results):
-                self._answer(some, answered)
-        if all(wanted.had for wanted, _ in answered):
+                had_all &= self._answer(some, answered)
+        if had_all:
             return ErrorCode.NONE, session.id, answered
         self._cache.close(session.id)
         return ErrorCode.NONE, INVALID_SESSION_ID, answered
 
-    def _answer(self, results: Sequence[tuple[Wanted, PartitionData]], answered: Results) -> None:
-        """Under the session's lock."""
+    def _answer(self, results: Sequence[tuple[Wanted, PartitionData]], answered: Results) -> bool:
+        """Whether the broker has ever had all that is answered. Under the session's lock."""
         partitions = self._session.partitions
+        had_all = True
         for wanted, data in results:
             if wanted.must_answer(data):
                 wanted.remember(data)
                 answered.append((wanted, data))
+                had_all &= wanted.had
                 if data.records and partitions.get(wanted.key) is wanted:
                     # To the end: next time the others come first when max_bytes is used up.
                     partitions[wanted.key] = partitions.pop(wanted.key)
+        return had_all
 
     def throttled(self) -> tuple[int, int]:
         session = self._session

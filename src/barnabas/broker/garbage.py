@@ -23,6 +23,8 @@ _SETTLE_AFTER = 8
 which takes a tenth of a second with millions; so these looks are counted."""
 _LEAST_FROZEN = 70
 """In looks too: up to so many a look at everything is short."""
+_MOST_PUT_OFF = 60
+"""So often a look is put off while the broker is busy; then cycles of garbage may have become many too."""
 _NEVER = 2**31 - 1
 
 
@@ -31,7 +33,7 @@ class GarbageKeeper:
 
     def __init__(self) -> None:
         self.needed = sys.version_info < (3, 14) and getattr(sys, "_is_gil_enabled", lambda: True)()
-        self.settled = self.full_looks = 0
+        self.settled = self.full_looks = self._put_off = 0
         self._frozen = self._frozen_at_full_look = 0  # in looks
         self._before = gc.get_threshold()
 
@@ -41,11 +43,16 @@ class GarbageKeeper:
             gc.set_threshold(*self._before[:2], _NEVER)
             gc.freeze()
 
-    def settle(self) -> None:
-        """Collect what is garbage among the new objects and freeze the others, if there are enough of them."""
+    def settle(self, busy: bool = False) -> None:
+        """Collect what is garbage among the new objects and freeze the others, if there are enough of them. While the broker is `busy`
+        with a heavy request, most of them are that request's, and a look at a million of them stops everybody: it is put off."""
         new = gc.get_count()[2]
         if not self.needed or new < _SETTLE_AFTER:
             return
+        if busy and self._put_off < _MOST_PUT_OFF:
+            self._put_off += 1
+            return
+        self._put_off = 0
         self._frozen += new
         if self._frozen > 2 * max(self._frozen_at_full_look, _LEAST_FROZEN):
             self._frozen_at_full_look = self._frozen

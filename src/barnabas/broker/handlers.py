@@ -24,9 +24,10 @@ from barnabas.broker.network.request import Request, Response
 from barnabas.broker.network.request_channel import ResponseSink, ShutdownRequest
 from barnabas.broker.network.time_share import TimeShare
 from barnabas.broker.switch_interval import SHORT_TURNS
-from barnabas.errors import ErrorCode, KafkaError, MalformedRequest
+from barnabas.clock import SharedTimeout
+from barnabas.errors import BarnabasError, ErrorCode, KafkaError, MalformedRequest
 from barnabas.protocol.api import ApiKey
-from barnabas.threads import ServerThread
+from barnabas.threads import FreeNumbers, ServerThread
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +49,8 @@ def execute(request: Request, services: Any) -> Response | None:
         log.exception("unexpected error while handling %s", request.describe())
         return _fail(request, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{type(error).__name__} in the broker"))
     if message is None:
-        request.local_done_ns = request.request_channel.now_ns()
+        if not request.local_done_ns:
+            request.local_done_ns = request.request_channel.now_ns()
         return None
     return request.prepare(message)
 
@@ -118,8 +120,7 @@ class RequestHandler(ServerThread):
         request = self._channel.take(TAKE_SECONDS, self._seat)
         now_ns = self._now_ns()
         self.idle.total_ns += now_ns - start_ns
-        if request is None:
-            self._channel.drop_slow_answers()
+        self._channel.drop_slow_answers()
         try:
             while request is not None:
                 if isinstance(request, ShutdownRequest):
@@ -141,7 +142,8 @@ class RequestHandler(ServerThread):
             self._baton_turn.begin()
         if self._to_wake and (may_block or now_ns - self._deferred_since_ns > MAX_DEFER_NS):
             self._wake_processors()  # a finished response must not wait for what comes now
-        request.dequeue_ns = now_ns
+        if not request.local_done_ns:  # one that has waited comes back: that is RemoteTime
+            request.dequeue_ns = now_ns
         try:
             response = (
                 execute_heavy(request, self._services, self._max_elements)
@@ -173,47 +175,68 @@ class RequestHandlerPool:
         self._plane = plane
         self._channel = plane.request_channel
         self._clock = plane.clock
+        self._resizing = threading.Lock()
         self._lock = threading.Lock()
-        self._handlers: list[RequestHandler] = []
+        self._handlers: dict[RequestHandler, None] = {}
+        self._free_ids = FreeNumbers()
         self._target = 0
+        self._closed = False
 
     def start(self, count: int) -> None:
         self.resize(count)
 
     def resize(self, count: int) -> None:
-        """Have `count` handlers (RP-35). Those that are too many end after what is queued now; no request is lost."""
-        with self._lock:
-            grow = count - self._target
-            self._target = count
-            added = [self._new_handler() for _ in range(grow)]
-        for handler in added:
-            handler.start()
-        for _ in range(-grow):
+        """Have `count` handlers (RP-35). Those that are too many end after what is queued now; no request is lost. When a handler
+        cannot be started its exception is raised, and those that were started stay."""
+        with self._resizing:
+            while (handler := self._new_handler(count)) is not None:
+                self._start(handler)
+            with self._lock:
+                surplus = max(0, self._target - count)
+                self._target -= surplus
+        for _ in range(surplus):
             self._channel.put_shutdown()
 
-    def _new_handler(self) -> RequestHandler:
-        used = {handler.id for handler in self._handlers}
-        handler_id = next(i for i in range(len(used) + 1) if i not in used)
-        handler = RequestHandler(handler_id, self._plane)
-        handler.on_end = self._ended
-        self._handlers.append(handler)
-        return handler
+    def _new_handler(self, count: int) -> RequestHandler | None:
+        """One that is still to be started; None when there are enough."""
+        with self._lock:
+            if self._closed:
+                raise BarnabasError("the broker is stopping")
+            if self._target >= count:
+                return None
+            self._target += 1
+            handler = RequestHandler(self._free_ids.take(), self._plane)
+            handler.on_end = self._ended
+            self._handlers[handler] = None
+            return handler
+
+    def _start(self, handler: RequestHandler) -> None:
+        """Without the lock: a stop does not wait for it."""
+        try:
+            handler.start()
+        except BaseException:
+            self._ended(handler)
+            with self._lock:
+                self._target = max(0, self._target - 1)
+            raise
 
     def _ended(self, handler: RequestHandler) -> None:
         with self._lock:
             if handler in self._handlers:
-                self._handlers.remove(handler)
+                del self._handlers[handler]
+                self._free_ids.give_back(handler.id)
 
     def shutdown(self, timeout: float = 30.0) -> bool:
         """Let every handler end after what is queued (RP-3). False when one is still busy after `timeout` seconds."""
-        handlers = self.handlers
-        self.resize(0)
-        deadline_ns = self._clock.monotonic_ns() + round(timeout * 1e9)
-        ended = True
-        for handler in handlers:
-            left = max(0.01, (deadline_ns - self._clock.monotonic_ns()) / 1e9)
-            ended = handler.await_shutdown(left) and ended
-        return ended
+        with self._lock:
+            self._closed = True
+            handlers = list(self._handlers)
+            surplus, self._target = self._target, 0
+        for _ in range(surplus):
+            self._channel.put_shutdown()
+        patience = SharedTimeout(self._clock, timeout, least=0.01)
+        ended = [handler.await_shutdown(patience.left) for handler in handlers]
+        return all(ended)
 
     @property
     def handlers(self) -> list[RequestHandler]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from barnabas.config import ConfigKey, ConfigType, between
 
 MAX_INT = 2**31 - 1
+MOST_NEW_PARTITIONS = 10_000
 
 LIMITS = (
     ConfigKey(
@@ -18,6 +19,7 @@ LIMITS = (
         "can be set to, and ten times the request timeout of Java's consumer.",
         between(0, MAX_INT),
         dynamic=True,
+        read_on_use=True,
     ),
     ConfigKey(
         "barnabas.fetch.session.cache.partitions",
@@ -28,20 +30,43 @@ LIMITS = (
         between(0, MAX_INT),
     ),
     ConfigKey(
+        "barnabas.produce.light.bytes",
+        ConfigType.INT,
+        1_572_864,
+        "What a network thread does of a Produce request itself: bytes of batches and bytes that are decompressed for them, and 16 KiB for "
+        "each partition. The rest is left to a request handler.",
+        between(0, MAX_INT),
+        dynamic=True,
+        read_on_use=True,
+    ),
+    ConfigKey(
         "barnabas.produce.max.expanded.bytes",
         ConfigType.LONG,
         1_073_741_824,
-        "What the compressed batches of one Produce request may hold in all; those beyond it are refused with MESSAGE_TOO_LARGE. The "
+        "About what the compressed batches of one Produce request may hold in all; those beyond it are refused with MESSAGE_TOO_LARGE. The "
         "default is ten times the largest request.",
-        between(1, 2**63 - 1),
+        between(1_048_576, 2**63 - 1),
         dynamic=True,
+        read_on_use=True,
     ),
     ConfigKey(
         "barnabas.response.max.bytes",
         ConfigType.INT,
         33_554_432,
-        "About the largest answer of DescribeConfigs; resources that do not fit are answered with an error that says so.",
+        "About the largest answer of DescribeConfigs and CreateTopics: in DescribeConfigs, resources that do not fit are answered with "
+        "INVALID_REQUEST and ask for a smaller request; CreateTopics leaves out the configs of topics that do not fit.",
         between(1024, MAX_INT),
         dynamic=True,
+        read_on_use=True,
+    ),
+    ConfigKey(
+        "barnabas.request.max.partitions",
+        ConfigType.INT,
+        MOST_NEW_PARTITIONS,
+        "Partitions that one request may create, by CreateTopics, CreatePartitions or Metadata; topics beyond it are refused with "
+        "POLICY_VIOLATION. The default is Kafka's limit.",
+        between(1, 1_000_000),
+        dynamic=True,
+        read_on_use=True,
     ),
 )

@@ -18,6 +18,8 @@ import stat
 import tempfile
 from pathlib import Path
 
+from barnabas.broker.log.files import FILE_MODE
+
 PREFIX = "barnabas-memory-"
 TMPFS = Path("/dev/shm")
 MIN_FREE_BYTES = 64 * 1024 * 1024
@@ -44,7 +46,7 @@ class MemoryDirectory:
     def __enter__(self) -> MemoryDirectory:
         remove_abandoned(self._root)
         made = Path(tempfile.mkdtemp(prefix=".barnabas-new-", dir=self._root))
-        self._owner_fd = os.open(made / OWNER_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._owner_fd = os.open(made / OWNER_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         fcntl.flock(self._owner_fd, fcntl.LOCK_EX)
         self.path = made.with_name(PREFIX + made.name.rpartition("-")[2])
         made.rename(self.path)

@@ -231,6 +231,12 @@ CLEANER_DELAY = MetricRow(
 )
 CLEANER_DEAD_THREADS = MetricRow("kafka_log_logcleaner_deadthreadcount", "gauge", "Cleaner threads that have ended.")
 CLEANINGS = MetricRow("barnabas_log_cleanings_total", "counter", "Compactions done.")
+LEFT_OUT = MetricRow(
+    "barnabas_metrics_left_out",
+    "gauge",
+    "Topics, partitions (above barnabas.metrics.max.partitions) and throttled clients that have no lines of their own on this page.",
+    ("what",),
+)
 PROCESS_MEMORY = MetricRow("process_resident_memory_bytes", "gauge", "Resident memory of the broker.")
 PROCESS_CPU = MetricRow("process_cpu_seconds_total", "counter", "User and system CPU time of the broker.")
 PROCESS_FDS = MetricRow("process_open_fds", "gauge", "Open file descriptors of the broker.")

@@ -1,9 +1,11 @@
 """The metrics page: `/metrics` in Prometheus text and `/health`, on a port of its own (RP-31, RP-32).
 
-Role: a deliberately small HTTP server. One thread serves at most `MAX_CONNECTIONS` scrapes at a time; a request head is at
-most `MAX_HEAD_BYTES`, and a connection lives at most `DEADLINE_NS` from accept to the last byte, so that no peer can hold
-memory, a descriptor or the thread. The standard library's http.server is not used: it costs 25 ms of imports and ten
-megabytes, has a thread per connection and no deadline over the whole request.
+Role: a deliberately small HTTP server, one request per connection. It answers whoever comes, also while others hold connections and
+send or read slowly: a request's head has `MAX_HEAD_BYTES` and `HEAD_NS`, an answer has `ANSWER_NS`, and beyond `MAX_HEADS` and
+`MAX_ANSWERS` the newest is served and the oldest goes: of the heads who came first, of the answers whose reader took nothing for longest.
+The page itself is made in slices, and the thread rests for as long as it worked, so that it never takes more than half of the GIL.
+The standard library's http.server is not used: it costs 25 ms of imports and ten megabytes, has a thread per connection and no deadline
+over the whole request.
 Thread: everything but `port` and the life cycle runs on the thread `barnabas-metrics-http`. Lock: none.
 """
 
@@ -14,9 +16,15 @@ import errno
 import logging
 import selectors
 import socket
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 
+from barnabas.broker.http_head import END, Refused, answer_head, read_head
 from barnabas.broker.listeners import join_address
+from barnabas.broker.metrics_hosts import KnownHosts
+from barnabas.broker.metrics_page import MetricsPage
+from barnabas.broker.metrics_settings import HOSTS_KEY, LISTENER_KEY
 from barnabas.clock import Clock, SystemClock
 from barnabas.config import Config
 from barnabas.errors import ConfigError
@@ -24,41 +32,44 @@ from barnabas.threads import ServerThread
 
 log = logging.getLogger(__name__)
 
-MAX_CONNECTIONS = 16
+MAX_HEADS = 192
+"""Connections whose request has not come yet, or whose answer has left but who have not closed."""
+MAX_ANSWERS = 64
 MAX_HEAD_BYTES = 8192
-DEADLINE_NS = 10_000_000_000
+MAX_PAGE_BYTES = 67_108_864
+"""All pages that are made or read at a time; beyond it those who read the oldest one go. One page may be larger."""
+HEAD_NS = 5_000_000_000
+ANSWER_NS = 30_000_000_000
+LINGER_NS = 1_000_000_000
+LINGER_BYTES = 262_144
+"""What is read and dropped after an answer: closing a socket with unread bytes would take the answer away from its reader."""
 POLL_SECONDS = 0.5
-BACKLOG = 16
+SLICE_NS = 1_000_000
+MAX_REST_SECONDS = 0.005
+ACCEPT_BURST = 16
+PIECES_PER_TURN = 4
+BACKLOG = 512
 MAX_PORT = 65535
 
 TEXT = "text/plain; charset=utf-8"
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
-REASONS = {
-    200: "OK",
-    400: "Bad Request",
-    404: "Not Found",
-    405: "Method Not Allowed",
-    414: "URI Too Long",
-    431: "Request Header Fields Too Large",
-    500: "Internal Server Error",
-    503: "Service Unavailable",
-}
-
-SETTING = "barnabas.metrics.listener"
-
-Page = Callable[[], tuple[int, str, str]]
-"""What a path answers: status, content type, text."""
 
 
 def metrics_address(config: Config) -> tuple[str, int] | None:
     """Host and port of the page from the settings; None when it is switched off."""
-    text: str = config[SETTING] or ""
+    text: str = config[LISTENER_KEY] or ""
     if not text:
         return None
     host, colon, port = text.rpartition(":")
     if not colon or not port.isdecimal() or int(port) > MAX_PORT:
-        raise ConfigError(SETTING, text, "must be host:port, or empty for no metrics page")
+        raise ConfigError(LISTENER_KEY, text, "must be host:port, or empty for no metrics page")
     return host.strip("[]"), int(port)
+
+
+def known_hosts(config: Config, advertised: Iterable[str]) -> KnownHosts:
+    """The names by which the page may be asked for."""
+    address = metrics_address(config)
+    return KnownHosts(config[HOSTS_KEY] or (), (*advertised, address[0] if address else ""))
 
 
 def _listen(address: tuple[str, int]) -> socket.socket:
@@ -77,15 +88,19 @@ def _why(error: OSError) -> str:
 
 
 class _Connection:
-    """One scrape: the head that came so far, then the answer that has not left yet."""
+    """One request: the head that came so far, then what of the answer has not left yet, then what still comes and is dropped."""
 
-    __slots__ = ("answer", "deadline_ns", "head", "sock")
+    __slots__ = ("answer", "deadline_ns", "dropped", "head", "interest", "page", "rest", "sock")
 
     def __init__(self, sock: socket.socket, deadline_ns: int) -> None:
         self.sock = sock
         self.deadline_ns = deadline_ns
+        self.interest = 0
         self.head = b""
-        self.answer = memoryview(b"")
+        self.page: MetricsPage | None = None
+        self.answer: Iterator[bytes] | None = None
+        self.rest = memoryview(b"")
+        self.dropped = -1  # bytes, once the answer has left
 
 
 class MetricsServer(ServerThread):
@@ -93,21 +108,22 @@ class MetricsServer(ServerThread):
 
     def __init__(
         self,
-        render: Callable[[], str],
+        render: Callable[[], Iterator[str]],
         is_healthy: Callable[[], bool],
         address: tuple[str, int],
         clock: Clock | None = None,
+        hosts: KnownHosts | None = None,
     ) -> None:
+        """`render`: the text of /metrics, a little at a time."""
         super().__init__("barnabas-metrics-http")
         self._clock = clock or SystemClock()
         self._address = address
-        self._pages: dict[str, Page] = {
-            "/": lambda: (200, TEXT, "Barnabas: see /metrics and /health\n"),
-            "/metrics": lambda: (200, PROMETHEUS, render()),
-            "/health": lambda: (200, TEXT, "ok\n") if is_healthy() else (503, TEXT, "not serving\n"),
-        }
-        self._connections: dict[socket.socket, _Connection] = {}
-        self._accepting = False
+        self._hosts = hosts or KnownHosts()
+        self._render = render
+        self._is_healthy = is_healthy
+        self._heads: dict[socket.socket, _Connection] = {}  # in order of arrival
+        self._answers: dict[socket.socket, _Connection] = {}  # who took something last is the last
+        self._pages: list[MetricsPage] = []  # of which somebody waits for the last one, when that is not done
         self._selector: selectors.BaseSelector
         self._listener: socket.socket
         self._wake_in, self._wake_out = socket.socketpair()
@@ -130,21 +146,21 @@ class MetricsServer(ServerThread):
             self._listener = _listen(self._address)
         except OSError as error:
             self.on_stop()
-            raise ConfigError(SETTING, join_address(*self._address), _why(error)) from error
+            raise ConfigError(LISTENER_KEY, join_address(*self._address), _why(error)) from error
         super().start(timeout)
 
     def on_start(self) -> None:
         self._selector = selectors.DefaultSelector()
         self._wake_out.setblocking(False)
         self._selector.register(self._wake_out, selectors.EVENT_READ)
-        self._accept_while_there_is_room()
+        self._selector.register(self._listener, selectors.EVENT_READ)
 
     def wakeup(self) -> None:
         with contextlib.suppress(OSError):
             self._wake_in.send(b"\0")
 
     def on_stop(self) -> None:
-        for connection in list(self._connections.values()):
+        for connection in self._all():
             self._close_connection(connection)
         for name in ("_listener", "_selector", "_wake_in", "_wake_out"):
             if hasattr(self, name):
@@ -153,36 +169,42 @@ class MetricsServer(ServerThread):
     # The loop
 
     def run_once(self, timeout: float = POLL_SECONDS) -> None:
-        """Accept, read, answer and write what is ready, then close what is overdue."""
-        for key, events in self._selector.select(timeout):
+        """Accept, read, answer and write what is ready, make a slice of a page, close what is overdue; then rest."""
+        ready = self._selector.select(0 if self._page_under_way() else timeout)
+        began = time.perf_counter()
+        for key, events in ready:
             if key.fileobj is self._listener:
                 self._accept()
             elif key.fileobj is self._wake_out:
                 self._drain_wakeups()
             else:
                 self._serve(key.data, events)
+        self._make_a_slice()
         self._close_overdue()
-        self._accept_while_there_is_room()
-
-    def _accept_while_there_is_room(self) -> None:
-        """Waiting scrapes stay in the kernel's backlog while all places are taken."""
-        room = len(self._connections) < MAX_CONNECTIONS
-        if room and not self._accepting:
-            self._selector.register(self._listener, selectors.EVENT_READ)
-        elif not room and self._accepting:
-            self._selector.unregister(self._listener)
-        self._accepting = room
+        if self.running:
+            time.sleep(min(time.perf_counter() - began, MAX_REST_SECONDS))
 
     def _accept(self) -> None:
-        try:
-            sock, _ = self._listener.accept()
-        except OSError as error:
-            log.debug("metrics: accept failed: %s", error)
-            return
-        sock.setblocking(False)
-        connection = _Connection(sock, self._clock.monotonic_ns() + DEADLINE_NS)
-        self._connections[sock] = connection
-        self._selector.register(sock, selectors.EVENT_READ, connection)
+        for _ in range(ACCEPT_BURST):
+            try:
+                sock, _ = self._listener.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                # It stays in the backlog and would be tried again at once, in vain, while nothing is given up for it.
+                log.debug("metrics: accept failed: %s", error)
+                self._make_room(self._heads or self._answers, 1)
+                time.sleep(MAX_REST_SECONDS)
+                return
+            self._make_room(self._heads, MAX_HEADS)
+            sock.setblocking(False)
+            connection = _Connection(sock, self._clock.monotonic_ns() + HEAD_NS)
+            self._heads[sock] = connection
+            self._want(connection, selectors.EVENT_READ)
+
+    def _make_room(self, connections: dict[socket.socket, _Connection], places: int) -> None:
+        if len(connections) >= places:
+            self._close_connection(next(iter(connections.values())))
 
     def _drain_wakeups(self) -> None:
         with contextlib.suppress(BlockingIOError):
@@ -190,15 +212,21 @@ class MetricsServer(ServerThread):
                 pass
 
     def _serve(self, connection: _Connection, events: int) -> None:
+        if connection.sock.fileno() < 0:
+            return  # closed a moment ago to make room
         try:
-            if events & selectors.EVENT_READ and not connection.answer:
-                self._read(connection)
-            elif events & selectors.EVENT_WRITE:
+            if events & selectors.EVENT_WRITE:
                 self._write(connection)
+            elif connection.dropped >= 0:
+                self._drop(connection)
+            else:
+                self._read(connection)
         except BlockingIOError:
             pass
         except OSError:
             self._close_connection(connection)
+
+    # One request
 
     def _read(self, connection: _Connection) -> None:
         chunk = connection.sock.recv(MAX_HEAD_BYTES)
@@ -206,59 +234,159 @@ class MetricsServer(ServerThread):
             self._close_connection(connection)
             return
         connection.head += chunk
-        if b"\r\n\r\n" in connection.head or b"\n\n" in connection.head:
-            self._answer(connection, *self._respond(connection.head))
+        if END.search(connection.head):
+            self._respond(connection)
         elif len(connection.head) > MAX_HEAD_BYTES:
             status = 431 if b"\n" in connection.head else 414
-            self._answer(connection, status, TEXT, f"the request head is larger than {MAX_HEAD_BYTES} bytes\n", False)
+            self._answer(connection, status, f"the request head is larger than {MAX_HEAD_BYTES} bytes\n")
 
-    def _respond(self, head: bytes) -> tuple[int, str, str, bool]:
-        """Status, content type, text, and whether only the head of the answer is wanted."""
-        parts = head.split(b"\n", 1)[0].decode("latin-1").split()
-        if len(parts) != 3 or not parts[2].startswith("HTTP/1."):
-            return 400, TEXT, "this port speaks HTTP/1.1 only\n", False
-        method, path = parts[0], parts[1].partition("?")[0]
-        if method not in ("GET", "HEAD"):
-            return 405, TEXT, "only GET and HEAD are served\n", False
-        page = self._pages.get(path)
-        if page is None:
-            return 404, TEXT, f"only {', '.join(sorted(self._pages))} are here\n", False
+    def _respond(self, connection: _Connection) -> None:
         try:
-            return (*page(), method == "HEAD")
-        except Exception:
-            log.exception("metrics: %s failed", path)
-            return 500, TEXT, "the page could not be made, see the broker's log\n", False
+            head = read_head(connection.head)
+        except Refused as refused:
+            self._answer(connection, refused.status, f"{refused}\n")
+            return
+        connection.head = b""
+        with_body = head.method == "GET"
+        if not self._hosts.allow(head.host, str(connection.sock.getsockname()[0])):
+            text = f"the host name {head.host} is not known here; the setting {HOSTS_KEY} of the broker allows it\n"
+            self._answer(connection, 421, text, with_body)
+        elif head.path == "/metrics" and with_body:
+            self._join_page(connection)
+        elif head.path == "/metrics":
+            self._send(connection, answer_head(200, PROMETHEUS, None), ())
+        elif head.path == "/health":
+            healthy = self._is_healthy()
+            self._answer(connection, 200 if healthy else 503, "ok\n" if healthy else "not serving\n", with_body)
+        elif head.path == "/":
+            self._answer(connection, 200, "Barnabas: see /metrics and /health\n", with_body)
+        else:
+            self._answer(connection, 404, "only /, /health and /metrics are here\n", with_body)
 
-    def _answer(self, connection: _Connection, status: int, content_type: str, text: str, head_only: bool) -> None:
+    def _answer(self, connection: _Connection, status: int, text: str, with_body: bool = True) -> None:
         body = text.encode()
-        head = (
-            f"HTTP/1.1 {status} {REASONS[status]}\r\nContent-Type: {content_type}\r\nContent-Length: {len(body)}\r\n"
-            "Cache-Control: no-store\r\nConnection: close\r\n\r\n"
-        ).encode()
-        connection.answer = memoryview(head if head_only else head + body)
-        self._selector.modify(connection.sock, selectors.EVENT_WRITE, connection)
-        self._write(connection)
+        self._send(connection, answer_head(status, TEXT, len(body)), (body,) if with_body else ())
+
+    def _send(self, connection: _Connection, head: bytes, body: Iterable[bytes]) -> None:
+        self._to_answers(connection)
+        connection.answer = chain((head,), body)
+        self._want(connection, selectors.EVENT_WRITE)
+        self._serve(connection, selectors.EVENT_WRITE)
+
+    def _to_answers(self, connection: _Connection) -> None:
+        """Its time begins anew, and it is the last that would have to go."""
+        if self._heads.pop(connection.sock, None) is not None:
+            self._make_room(self._answers, MAX_ANSWERS)
+            connection.deadline_ns = self._clock.monotonic_ns() + ANSWER_NS
+        self._answers.pop(connection.sock, None)
+        self._answers[connection.sock] = connection
 
     def _write(self, connection: _Connection) -> None:
-        sent = connection.sock.send(connection.answer)
-        connection.answer = connection.answer[sent:]
-        if not connection.answer:
+        answer = connection.answer
+        assert answer is not None
+        for _ in range(PIECES_PER_TURN):
+            if not connection.rest:
+                piece = next(answer, None)
+                if piece is None:
+                    self._answered(connection)
+                    return
+                connection.rest = memoryview(piece)
+            sent = connection.sock.send(connection.rest)
+            connection.rest = connection.rest[sent:]
+            self._to_answers(connection)
+
+    def _answered(self, connection: _Connection) -> None:
+        """Wait for the peer to close, for a moment."""
+        connection.sock.shutdown(socket.SHUT_WR)
+        self._answers.pop(connection.sock, None)
+        self._leave_page(connection)
+        connection.answer = None
+        connection.dropped = 0
+        connection.deadline_ns = self._clock.monotonic_ns() + LINGER_NS
+        self._make_room(self._heads, MAX_HEADS)
+        self._heads[connection.sock] = connection
+        self._want(connection, selectors.EVENT_READ)
+
+    def _drop(self, connection: _Connection) -> None:
+        chunk = connection.sock.recv(MAX_HEAD_BYTES)
+        connection.dropped += len(chunk)
+        if not chunk or connection.dropped > LINGER_BYTES:
             self._close_connection(connection)
+
+    # Pages
+
+    def _page_under_way(self) -> MetricsPage | None:
+        return self._pages[-1] if self._pages and not self._pages[-1].done else None
+
+    def _join_page(self, connection: _Connection) -> None:
+        """Wait for the page that is being made, or begin one."""
+        self._to_answers(connection)
+        page = self._page_under_way()
+        if page is None:
+            page = MetricsPage(self._render())
+            self._pages.append(page)
+        connection.page = page
+        self._want(connection, 0)
+
+    def _leave_page(self, connection: _Connection) -> None:
+        page, connection.page = connection.page, None
+        if page is not None and not self._readers(page):
+            self._pages.remove(page)
+
+    def _readers(self, page: MetricsPage) -> list[_Connection]:
+        return [each for each in self._answers.values() if each.page is page]
+
+    def _make_a_slice(self) -> None:
+        page = self._page_under_way()
+        if page is None:
+            return
+        try:
+            page.go_on(time.perf_counter_ns, time.perf_counter_ns() + SLICE_NS)
+        except Exception:
+            log.exception("metrics: the page could not be made")
+            for connection in self._readers(page):
+                self._leave_page(connection)
+                self._answer(connection, 500, "the page could not be made, see the broker's log\n")
+        else:
+            if page.done:
+                for connection in self._readers(page):
+                    self._send(connection, answer_head(200, PROMETHEUS, page.size), page.pieces)
+            self._give_up_old_pages()
+
+    def _give_up_old_pages(self) -> None:
+        while len(self._pages) > 1 and sum(page.size for page in self._pages) > MAX_PAGE_BYTES:
+            for connection in self._readers(self._pages[0]):
+                self._close_connection(connection)
+
+    # Ends
+
+    def _want(self, connection: _Connection, interest: int) -> None:
+        """0: nothing, while its page is being made."""
+        before, connection.interest = connection.interest, interest
+        if not before:
+            self._selector.register(connection.sock, interest, connection)
+        elif not interest:
+            self._selector.unregister(connection.sock)
+        elif interest != before:
+            self._selector.modify(connection.sock, interest, connection)
+
+    def _all(self) -> list[_Connection]:
+        return [*self._heads.values(), *self._answers.values()]
 
     def _close_overdue(self) -> None:
-        """Connections are kept in order of arrival, and all have the same deadline: the oldest are the overdue ones."""
         now = self._clock.monotonic_ns()
-        for connection in list(self._connections.values()):
-            if connection.deadline_ns > now:
-                break
-            self._close_connection(connection)
+        for connection in self._all():
+            if connection.deadline_ns <= now:
+                self._close_connection(connection)
 
     def _close_connection(self, connection: _Connection) -> None:
-        if self._connections.pop(connection.sock, None) is not None:
-            self._selector.unregister(connection.sock)
-            with contextlib.suppress(OSError):
-                connection.sock.shutdown(socket.SHUT_WR)
-            connection.sock.close()
+        sock = connection.sock
+        known = self._heads.pop(sock, None) or self._answers.pop(sock, None)
+        if known is not None:
+            self._leave_page(connection)
+            if connection.interest:
+                self._want(connection, 0)
+            sock.close()
 
     def __repr__(self) -> str:
-        return f"<MetricsServer {self._address[0]}:{self._address[1]} connections={len(self._connections)}>"
+        return f"<MetricsServer {self._address[0]}:{self._address[1]} connections={len(self._all())}>"

@@ -7,14 +7,16 @@ Thread: registration at start; the collectors on the thread that scrapes. Lock: 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from barnabas.broker import metrics as rows
+from barnabas.broker.metrics_settings import MOST_KEY
 from barnabas.broker.network.network_metrics import register_network_metrics
 from barnabas.broker.request_metrics_page import RequestMetricsPage, flush_samples
-from barnabas.metrics import Sample
+from barnabas.broker.slices import slices
+from barnabas.metrics import Sample, Table, label_text
 
 if TYPE_CHECKING:
     import psutil
@@ -23,22 +25,24 @@ if TYPE_CHECKING:
     from barnabas.broker.log.partition_log import PartitionLog
     from barnabas.broker.purgatory import Purgatory
     from barnabas.broker.server import BrokerServer
+    from barnabas.metrics import MetricRow
 
 
 def register_broker_metrics(server: BrokerServer) -> None:
     """Every row of `broker/metrics.py` gets its source."""
     registry, services = server.registry, server.services
     RequestMetricsPage(server.request_metrics, server.clock).register(registry)
-    services.topic_metrics.register(registry)
-    registry.register(rows.QUOTA_THROTTLE, services.quotas.samples)
+    most = partial(server.config.__getitem__, MOST_KEY)
+    services.topic_metrics.register(registry, most)
+    services.quotas.register(registry)
     registry.register(rows.LOG_FLUSH, flush_samples(lambda: services.logs.flush_stats.histogram))
     registry.gauge(rows.OFFLINE_LOG_DIRECTORIES, services.logs.offline_count)
     for purgatory in services.purgatories:
         registry.gauge(
-            rows.PURGATORY_SIZE, partial(_purgatory_size, purgatory), (("delayedOperation", purgatory.name),)
+            rows.PURGATORY_SIZE, partial(_purgatory_size, purgatory), label_text(delayedOperation=purgatory.name)
         )
     register_network_metrics(registry, server.socket_server)
-    _register_logs(server)
+    _register_logs(server, most)
     _register_cleaner(server)
     _register_node(server)
 
@@ -47,22 +51,23 @@ def _purgatory_size(purgatory: Purgatory) -> float:
     return purgatory.size
 
 
-def _register_logs(server: BrokerServer) -> None:
+def _register_logs(server: BrokerServer, most: Callable[[], int]) -> None:
     registry, logs = server.registry, server.services.logs
+    columns: Sequence[tuple[MetricRow, Callable[[PartitionLog], float]]] = (
+        (rows.LOG_SIZE, lambda log: log.size),
+        (rows.LOG_START_OFFSET, lambda log: log.log_start_offset),
+        (rows.LOG_END_OFFSET, lambda log: log.log_end_offset),
+        (rows.LOG_SEGMENTS, lambda log: log.segment_count),
+        (rows.OLDEST_OFFSET, lambda log: log.log_start_offset),
+        (rows.CURRENT_OFFSET, lambda log: log.high_watermark),
+    )
 
-    def each(read: Callable[[PartitionLog], float]) -> Callable[[], Iterator[Sample]]:
-        def collect() -> Iterator[Sample]:
-            for log in logs.logs():
-                yield Sample(read(log), (("topic", log.topic), ("partition", str(log.partition))))
+    def lines() -> Iterator[Sequence[tuple[str, PartitionLog]]]:
+        for part in slices(logs.logs()[: most()]):
+            yield [(label_text(topic=log.topic, partition=str(log.partition)), log) for log in part]
 
-        return collect
-
-    registry.register(rows.LOG_SIZE, each(lambda log: log.size))
-    registry.register(rows.LOG_START_OFFSET, each(lambda log: log.log_start_offset))
-    registry.register(rows.LOG_END_OFFSET, each(lambda log: log.log_end_offset))
-    registry.register(rows.LOG_SEGMENTS, each(lambda log: log.segment_count))
-    registry.register(rows.OLDEST_OFFSET, each(lambda log: log.log_start_offset))
-    registry.register(rows.CURRENT_OFFSET, each(lambda log: log.high_watermark))
+    registry.register_table(Table(columns, lines))
+    registry.gauge(rows.LEFT_OUT, lambda: max(0, len(logs.logs()) - most()), label_text(what="partitions"))
     registry.gauge(rows.PARTITIONS, lambda: len(logs.logs()))
     registry.gauge(rows.LEADERS, lambda: len(logs.logs()))
 
@@ -74,7 +79,7 @@ def _register_cleaner(server: BrokerServer) -> None:
     def by_directory(read: Callable[[LogDir], float]) -> Callable[[], Iterator[Sample]]:
         def collect() -> Iterator[Sample]:
             for directory in logs.directories:
-                yield Sample(read(directory), (("logDirectory", directory.path),))
+                yield Sample(read(directory), label_text(logDirectory=directory.path))
 
         return collect
 

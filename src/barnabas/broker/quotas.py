@@ -14,16 +14,20 @@ O · W / (W + X) = T, so X = (O - T) / T · W. W is the time since the oldest sa
 
 from __future__ import annotations
 
+import heapq
 import threading
 from collections import deque
 from collections.abc import Iterator, Mapping
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
+from barnabas.broker import metrics as rows
 from barnabas.clock import Clock
-from barnabas.metrics import Sample
+from barnabas.metrics import Sample, label_text
 
 if TYPE_CHECKING:
     from barnabas.broker.network.request import Request
+    from barnabas.metrics import Registry
 
 QuotaEntity = tuple[tuple[str, str | None], ...]
 """Pairs of entity type (`user`, `client-id`) and name; the name None is the default entity of that type."""
@@ -31,6 +35,13 @@ QuotaEntity = tuple[tuple[str, str | None], ...]
 MAX_THROTTLE_MS: Final = 2**31 - 1
 MAX_CLIENTS: Final = 10_000
 """Clients measured at a time, per resource. Client ids are chosen by peers, so their number must have a bound."""
+MAX_NAME: Final = 256
+"""Longer client ids, of up to 32 KB, are kept as their beginning and a digest."""
+IDLE_MS: Final = 3_600_000
+"""Who has sent nothing for so long is forgotten; Kafka's time for it."""
+CHECK_MS: Final = 60_000
+MAX_LINES: Final = 1_000
+"""Clients on the metrics page, per resource: those throttled most."""
 NS_TO_PERCENT: Final = 100.0 / 1_000_000_000
 
 _USER_PREFIX = "User:"
@@ -65,7 +76,7 @@ class ClientRate:
                 self.last_throttle_ms = 0
                 return 0
             excess = (rate - limit) / limit * window_ms if limit > 0 else float(MAX_THROTTLE_MS)
-            self.last_throttle_ms = throttle_ms = min(round(excess), MAX_THROTTLE_MS)
+            self.last_throttle_ms = throttle_ms = round(min(excess, MAX_THROTTLE_MS))  # a tiny limit makes it infinite
             return throttle_ms
 
     def unrecord(self, value: float, now_ms: int) -> None:
@@ -77,6 +88,11 @@ class ClientRate:
         with self._lock:
             self._purge(now_ms)
             return 1000.0 * sum(sample[2] for sample in self._samples) / self._measured_ms(now_ms)
+
+    def is_idle(self, now_ms: int) -> bool:
+        """One that has counted nothing yet is about to."""
+        with self._lock:
+            return bool(self._samples) and now_ms - self._samples[-1][1] >= IDLE_MS
 
     def _add(self, value: float, now_ms: int) -> None:
         self._purge(now_ms)
@@ -162,6 +178,13 @@ class ResourceQuota:
         with self._lock:
             return list(self._rates.values())
 
+    def forget_idle(self, now_ms: int) -> None:
+        with self._lock:
+            kept = {tags: rate for tags, rate in self._rates.items() if not rate.is_idle(now_ms)}
+            if len(kept) < len(self._rates):
+                self._rates = kept
+                self._clients = {}
+
     # Under the lock, except `_resolve`, which reads one table that never changes.
 
     def _resolve(self, user: str, client_id: str) -> tuple[_Key, float] | None:
@@ -206,11 +229,12 @@ class ResourceQuota:
 class ClientQuotas:
     """The three client quotas of a broker. `enabled` is False as long as no limit is set for any of them."""
 
-    __slots__ = ("_by_key", "_now_ns", "_window_ms", "enabled", "fetch", "produce", "request")
+    __slots__ = ("_by_key", "_next_check_ms", "_now_ns", "_window_ms", "enabled", "fetch", "produce", "request")
 
     def __init__(self, clock: Clock, window_count: int = 11, window_seconds: int = 1) -> None:
         self._now_ns = clock.monotonic_ns
         self._window_ms = window_seconds * 1000
+        self._next_check_ms = 0
         self.enabled = False
         self.produce = ResourceQuota("Produce", window_count, self._window_ms)
         self.fetch = ResourceQuota("Fetch", window_count, self._window_ms)
@@ -269,6 +293,7 @@ class ClientQuotas:
         if rate is None:
             return 0
         now_ns = self._now_ns()
+        self._forget_idle(now_ns // 1_000_000)
         busy_ns = (request.local_done_ns or now_ns) - request.dequeue_ns
         throttle_ms = min(rate.record(busy_ns * NS_TO_PERCENT, now_ns // 1_000_000), self._window_ms)
         if throttle_ms > 0:
@@ -287,17 +312,40 @@ class ClientQuotas:
         rate = quota.rate_of(*client_of(request))
         if rate is None:
             return 0
-        throttle_ms = rate.record(size, self._now_ns() // 1_000_000)
+        now_ms = self._now_ns() // 1_000_000
+        self._forget_idle(now_ms)
+        throttle_ms = rate.record(size, now_ms)
         if throttle_ms > 0:
             request.throttle(throttle_ms, quota.resource)
         return throttle_ms
 
+    def _forget_idle(self, now_ms: int) -> None:
+        """Now and then. Two threads may both find that it is time, which costs a second look and nothing else."""
+        if now_ms >= self._next_check_ms:
+            self._next_check_ms = now_ms + CHECK_MS
+            for quota in self._by_key.values():
+                quota.forget_idle(now_ms)
+
+    # Metrics
+
+    def register(self, registry: Registry) -> None:
+        """Feed the row `kafka_server_quota_throttle_time{resource,user,clientId}`."""
+        registry.register(rows.QUOTA_THROTTLE, self.samples)
+        registry.gauge(rows.LEFT_OUT, self._left_out, label_text(what="clients"))
+
     def samples(self) -> Iterator[Sample]:
-        """For the row `kafka_server_quota_throttle_time{resource,user,clientId}`."""
+        """Clients whose names look the same once they are printable share a line."""
+        self._forget_idle(self._now_ns() // 1_000_000)
         for quota in self._by_key.values():
-            for rate in quota.rates():
-                labels = (("resource", quota.resource), ("user", rate.user), ("clientId", rate.client_id))
-                yield Sample(float(rate.last_throttle_ms), labels)
+            lines: dict[str, float] = {}
+            for rate in heapq.nlargest(MAX_LINES, quota.rates(), attrgetter("last_throttle_ms")):
+                labels = label_text(resource=quota.resource, user=rate.user, clientId=rate.client_id)
+                lines[labels] = max(lines.get(labels, 0), rate.last_throttle_ms)
+            for labels, throttle_ms in lines.items():
+                yield Sample(throttle_ms, labels)
+
+    def _left_out(self) -> int:
+        return sum(max(0, len(quota.rates()) - MAX_LINES) for quota in self._by_key.values())
 
     def __repr__(self) -> str:
         return f"<ClientQuotas {list(self._by_key.values())}>"
@@ -305,11 +353,20 @@ class ClientQuotas:
 
 def client_of(request: Request) -> _Key:
     """User and client id of a request, as quota entities name them."""
-    return request.connection.principal.removeprefix(_USER_PREFIX), request.header.client_id or ""
+    return request.connection.principal.removeprefix(_USER_PREFIX), _short(request.header.client_id or "")
 
 
 def _part(entity: Mapping[str, str | None], kind: str) -> str:
     if kind not in entity:
         return _ABSENT
     name = entity[kind]
-    return _DEFAULT if name is None else name
+    return _DEFAULT if name is None else _short(name)
+
+
+def _short(name: str) -> str:
+    if len(name) <= MAX_NAME:
+        return name
+    from hashlib import blake2b  # rare, and not cheap to load
+
+    digest = blake2b(name.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    return f"{name[: MAX_NAME - 40]}…{digest}"

@@ -164,7 +164,9 @@ class RequestShard:
         versions[version] = versions.get(version, 0) + 1
         response = request.response
         if response is not None:
-            _count_errors(response, stats.errors)
+            count_errors(response, stats.errors)
+        elif request.errors is not None:
+            _add_counts(stats.errors, request.errors)
         if request.conversions_ns or request.temporary_bytes:
             stats.conversions.record(request.conversions_ns)
             stats.temporary.record(request.temporary_bytes)
@@ -279,7 +281,7 @@ def count_errors_plainly(response: Any, counts: dict[int, int]) -> None:
     _error_counter(type(response))(response, counts)
 
 
-_count_errors: ErrorCounter = _choose_counter()
+count_errors: ErrorCounter = _choose_counter()
 
 
 def _error_counter(cls: type[Message]) -> ErrorCounter:

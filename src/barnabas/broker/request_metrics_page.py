@@ -12,7 +12,7 @@ from barnabas.broker import metrics as rows
 from barnabas.broker.request_figures import PARTS
 from barnabas.broker.request_metrics import ApiStats, RequestMetrics, error_name
 from barnabas.clock import Clock
-from barnabas.metrics import SUB_BITS, Histogram, Labels, Registry, Sample, bucket_upper_bound
+from barnabas.metrics import SUB_BITS, Histogram, Registry, Sample, bucket_upper_bound, label_text, with_label
 
 NS_PER_MS = 1e6
 NS_PER_S = 1e9
@@ -55,49 +55,49 @@ class RequestMetricsPage:
     def _of(self, read: Callable[[ApiStats], Histogram], unit: float = 1.0) -> Callable[[], Iterator[Sample]]:
         def collect() -> Iterator[Sample]:
             for name, stats in self._stats().items():
-                yield from summary_samples(read(stats), (("request", name),), unit)
+                yield from summary_samples(read(stats), label_text(request=name), unit)
 
         return collect
 
     def _histogram(self, part: str) -> Callable[[], Iterator[Sample]]:
         def collect() -> Iterator[Sample]:
             for name, stats in self._stats().items():
-                yield from bucket_samples(stats.histogram(part), (("request", name),))
+                yield from bucket_samples(stats.histogram(part), label_text(request=name))
 
         return collect
 
     def _requests(self) -> Iterator[Sample]:
         for name, stats in self._stats().items():
             for version, count in sorted(stats.versions.items()):
-                yield Sample(count, (("request", name), ("version", str(version))))
+                yield Sample(count, label_text(request=name, version=str(version)))
 
     def _errors(self) -> Iterator[Sample]:
         for name, stats in self._stats().items():
             for code, count in sorted(stats.errors.items()):
-                yield Sample(count, (("request", name), ("error", error_name(code))))
+                yield Sample(count, label_text(request=name, error=error_name(code)))
 
 
-def summary_samples(histogram: Histogram, labels: Labels, unit: float) -> Iterator[Sample]:
+def summary_samples(histogram: Histogram, labels: str, unit: float) -> Iterator[Sample]:
     """Quantiles, and `_count` and `_sum` beside them."""
     values = histogram.quantiles(rows.QUANTILES)
     for q, value in zip(rows.QUANTILES, values, strict=True):
-        yield Sample(value / unit, (*labels, ("quantile", f"{q:.2f}" if q != 0.999 else "0.999")))
+        yield Sample(value / unit, with_label(labels, quantile=f"{q:.2f}" if q != 0.999 else "0.999"))
     yield Sample(histogram.sum / unit, labels, "_sum")
     yield Sample(histogram.count, labels, "_count")
 
 
-def bucket_samples(histogram: Histogram, labels: Labels) -> Iterator[Sample]:
+def bucket_samples(histogram: Histogram, labels: str) -> Iterator[Sample]:
     """Cumulative buckets in seconds."""
     seen, index = 0, 0
     for bound in BOUNDS:
         seen += sum(histogram.buckets[index : bound + 1])
         index = bound + 1
-        yield Sample(seen, (*labels, ("le", f"{(bucket_upper_bound(bound) + 1) / NS_PER_S:g}")), "_bucket")
-    yield Sample(histogram.count, (*labels, ("le", "+Inf")), "_bucket")
+        yield Sample(seen, with_label(labels, le=f"{(bucket_upper_bound(bound) + 1) / NS_PER_S:g}"), "_bucket")
+    yield Sample(histogram.count, with_label(labels, le="+Inf"), "_bucket")
     yield Sample(histogram.sum / NS_PER_S, labels, "_sum")
     yield Sample(histogram.count, labels, "_count")
 
 
 def flush_samples(histogram: Callable[[], Histogram]) -> Callable[[], Iterator[Sample]]:
     """The flush times of the log as a summary in milliseconds."""
-    return lambda: summary_samples(histogram(), (), NS_PER_MS)
+    return lambda: summary_samples(histogram(), "", NS_PER_MS)

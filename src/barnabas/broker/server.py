@@ -33,7 +33,7 @@ from barnabas.broker.settings import log_directories
 from barnabas.broker.topic_metrics import TopicMetrics
 from barnabas.broker.topic_settings import topic_values
 from barnabas.broker.topics import Topics
-from barnabas.clock import Clock, SystemClock
+from barnabas.clock import Clock, SharedTimeout, SystemClock
 from barnabas.errors import BarnabasError
 from barnabas.metrics import Registry
 
@@ -154,14 +154,15 @@ class BrokerServer:
             cleaner=cleaner_settings(config),
         )
         logs = LogManager(settings, self.clock, self._files, self.on_fatal)
-        config.on_change(CLEANER_KEYS, lambda _: logs.cleaner.reconfigure(cleaner_settings(config)))
+        config.follow(CLEANER_KEYS, lambda _: logs.cleaner.reconfigure(cleaner_settings(config)))
+        config.follow(("log.flush.interval.ms", "producer.id.expiration.ms"), lambda _: _set_intervals(logs, config))
         logs.lock_directories()
         self.socket_server.group_commit = logs.flusher
         self._on_close("log", logs.shutdown)
         # As Kafka's metadata.log.dir, the first directory must work: the catalog is there, and nowhere else.
         file, wanted = Path(directories[0]) / CATALOG_FILE_NAME, config["cluster.id"] or ""
         catalog = Catalog.open(file, self.clock, wanted or logs.stored_cluster_id())
-        self._on_close("catalog", lambda _: catalog.close())
+        self._on_close("catalog", catalog.close)
         cluster_id = catalog.snapshot.cluster_id
         logs.claim_directories(cluster_id, wanted)
         if wanted and wanted != cluster_id:
@@ -188,12 +189,13 @@ class BrokerServer:
             purgatory.complete_all()
 
     def _start_metrics_server(self) -> None:
-        from barnabas.broker.metrics_http import MetricsServer, metrics_address
+        from barnabas.broker.metrics_http import MetricsServer, known_hosts, metrics_address
 
         address = metrics_address(self.config)
         if address is None:
             return
-        server = MetricsServer(self.registry.render, self.is_healthy, address)
+        hosts = known_hosts(self.config, [host for host, _ in self.services.node.endpoints.values()])
+        server = MetricsServer(self.registry.pieces, self.is_healthy, address, hosts=hosts)
         server.start()
         self._metrics_server = server
         self._on_close("metrics page", server.shutdown)
@@ -215,13 +217,14 @@ class BrokerServer:
             return orderly
 
     def _close_all(self, timeout: float) -> bool:
-        """The socket server first, whoever opened it; the rest in the opposite order of opening."""
+        """The socket server first, whoever opened it; the rest in the opposite order of opening. All share the time."""
         orderly = True
+        patience = SharedTimeout(self.clock, timeout)
         closers, self._closers = self._closers, []
         closers.sort(key=lambda closer: closer[0] == "socket server")
         for what, close in reversed(closers):
             try:
-                if close(timeout) is False:
+                if close(patience.left) is False:
                     log.error("the %s did not end in order", what)
                     orderly = False
             except Exception:
@@ -284,3 +287,8 @@ class BrokerServer:
     def __repr__(self) -> str:
         where = self.bootstrap_servers if self._services else "not started"
         return f"<BrokerServer {where} state={self.state}>"
+
+
+def _set_intervals(logs: LogManager, config: Config) -> None:
+    logs.flusher.interval_ms = config["log.flush.interval.ms"]
+    logs.housekeeper.producer_id_expiration_ms = config["producer.id.expiration.ms"]

@@ -10,7 +10,9 @@ import sys
 from collections.abc import Callable, Mapping
 
 from barnabas.broker.budget_settings import BUDGET
+from barnabas.broker.connection_settings import CONNECTIONS, check_connection_limits, listener_row
 from barnabas.broker.limit_settings import LIMITS
+from barnabas.broker.metrics_settings import METRICS_PAGE
 from barnabas.config import Allowed, Config, ConfigDef, ConfigKey, ConfigType, at_least, between, each_of, one_of
 
 BOOLEAN, STRING, INT, LONG, DOUBLE, LIST = (
@@ -42,12 +44,16 @@ GZIP_LEVELS = Allowed("must be from 1 to 9, or -1", lambda level: 1 <= level <= 
 CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 
 
-def _overrides_allowed() -> Allowed:
-    def good(items: tuple[str, ...]) -> bool:
-        pairs = [item.rpartition(":") for item in items]
-        return all(host and count.isdigit() for host, _, count in pairs)
-
-    return Allowed("must be a list of host:count", good)
+MOST_THREADS = 512
+"""More than any machine has use for; each has a stack, and with the GIL they only wait for each other."""
+MOST_CLEANERS = 64
+MOST_PARTITIONS = 10_000
+"""As many as Kafka lets one request create."""
+SHORTEST_PATIENCE_MS = 100
+"""A shorter deadline would close the connections of clients that do nothing wrong."""
+ZERO_OR_PATIENT = Allowed(
+    f"must be 0 or at least {SHORTEST_PATIENCE_MS}", lambda ms: ms == 0 or ms >= SHORTEST_PATIENCE_MS
+)
 
 
 NETWORK = (
@@ -87,17 +93,19 @@ NETWORK = (
         "num.network.threads",
         INT,
         DEFAULT_NETWORK_THREADS,
-        "Processors per listener. Default 3 on builds without the GIL, 1 with it.",
-        at_least(1),
+        "Processors per listener. Default 3 on builds without the GIL, 1 with it. One change at run time at most doubles or halves it.",
+        between(1, MOST_THREADS),
         dynamic=True,
+        gradual=True,
     ),
     ConfigKey(
         "num.io.threads",
         INT,
         DEFAULT_IO_THREADS,
-        "Request handler threads. Default 8 on builds without the GIL, 2 with it.",
-        at_least(1),
+        "Request handler threads. Default 8 on builds without the GIL, 2 with it. One change at run time at most doubles or halves it.",
+        between(1, MOST_THREADS),
         dynamic=True,
+        gradual=True,
     ),
     ConfigKey(
         "barnabas.request.inline",
@@ -125,7 +133,8 @@ NETWORK = (
         "queued.max.request.bytes",
         LONG,
         -1,
-        "Bytes of requests read but not yet handled; -1 means no limit.",
+        "Bytes of requests read but not yet handled; -1 means no limit. Requests of up to 1/64 of it (64 KiB at most) count but never "
+        "wait.",
         MINUS_ONE_OR_MORE,
     ),
     ConfigKey(
@@ -138,47 +147,28 @@ NETWORK = (
         "SO_RCVBUF; -1 leaves it to the operating system.",
         MINUS_ONE_OR_MORE,
     ),
-    ConfigKey("socket.listen.backlog.size", INT, 50, "Connections that may wait to be accepted.", at_least(1)),
+    ConfigKey(
+        "socket.listen.backlog.size",
+        INT,
+        4096,
+        "Connections that may wait to be accepted; the operating system may allow fewer. A client that finds no room tries again after a "
+        "second at the earliest. Kafka's default is 50.",
+        at_least(1),
+    ),
     ConfigKey(
         "socket.request.max.bytes",
         INT,
         104857600,
         "The largest request; a larger one closes its connection.",
-        at_least(1),
+        at_least(1024),
     ),
     ConfigKey(
-        "max.connections",
-        INT,
-        MAX_INT,
-        "Connections to the broker; above it the acceptor waits.",
-        at_least(0),
-        dynamic=True,
+        "connections.max.idle.ms",
+        LONG,
+        600_000,
+        "An idle connection is closed after this time.",
+        at_least(SHORTEST_PATIENCE_MS),
     ),
-    ConfigKey(
-        "max.connections.per.ip",
-        INT,
-        MAX_INT,
-        "Connections from one address; above it they are rejected.",
-        at_least(0),
-        dynamic=True,
-    ),
-    ConfigKey(
-        "max.connections.per.ip.overrides",
-        LIST,
-        (),
-        "Exceptions to max.connections.per.ip: address:count, separated by commas.",
-        _overrides_allowed(),
-        dynamic=True,
-    ),
-    ConfigKey(
-        "max.connection.creation.rate",
-        INT,
-        MAX_INT,
-        "New connections per second; above it accepts are delayed.",
-        at_least(0),
-        dynamic=True,
-    ),
-    ConfigKey("connections.max.idle.ms", LONG, 600_000, "An idle connection is closed after this time.", at_least(1)),
     ConfigKey(
         "connection.failed.authentication.delay.ms",
         INT,
@@ -191,21 +181,21 @@ NETWORK = (
         LONG,
         10_000,
         "A connection that has not sent its first whole request within this time is closed; 0 means never.",
-        at_least(0),
+        ZERO_OR_PATIENT,
     ),
     ConfigKey(
         "barnabas.request.read.ms",
         LONG,
         30_000,
         "A request that has begun must have arrived whole within this time, or its connection is closed; 0 means no limit.",
-        at_least(0),
+        ZERO_OR_PATIENT,
     ),
     ConfigKey(
         "barnabas.response.write.ms",
         LONG,
         60_000,
         "A client that takes no byte of its response for this time is disconnected; 0 means no limit.",
-        at_least(0),
+        ZERO_OR_PATIENT,
     ),
     ConfigKey(
         "barnabas.response.stuck.ms",
@@ -233,6 +223,13 @@ NETWORK = (
 )
 
 IDENTITY = (
+    ConfigKey(
+        "barnabas.dynamic.settings.enable",
+        BOOLEAN,
+        True,
+        "false: start without the broker settings that were changed at run time, to get in again when one of them keeps everybody out. "
+        "They stay stored; change or delete them, then start with true.",
+    ),
     ConfigKey("node.id", INT, 1, "The id of the broker.", at_least(0)),
     ConfigKey("broker.rack", STRING, None, "The rack that the broker tells its clients."),
     ConfigKey(
@@ -251,16 +248,18 @@ IDENTITY = (
     ConfigKey("controller.quorum.voters", LIST, (), "Accepted for Kafka's sake: this node is its own quorum."),
     ConfigKey("log.dir", STRING, None, "One log directory; used when log.dirs is not set.", NOT_EMPTY),
     ConfigKey("log.dirs", LIST, None, "The directories of the log, separated by commas.", NOT_EMPTY),
-    ConfigKey(
-        "barnabas.metrics.listener",
-        STRING,
-        "127.0.0.1:9404",
-        "Where /metrics is served: host:port; empty means not at all.",
-    ),
 )
 
 TOPIC_DEFAULTS = (
-    ConfigKey("num.partitions", INT, 1, "Partitions of a topic whose creator does not say.", at_least(1), dynamic=True),
+    ConfigKey(
+        "num.partitions",
+        INT,
+        1,
+        "Partitions of a topic whose creator does not say.",
+        between(1, MOST_PARTITIONS),
+        dynamic=True,
+        read_on_use=True,
+    ),
     ConfigKey("default.replication.factor", INT, 1, "Always 1 on one node.", between(1, 1)),
     ConfigKey("auto.create.topics.enable", BOOLEAN, True, "Create a topic when a client asks for its metadata."),
     ConfigKey("delete.topic.enable", BOOLEAN, True, "Whether topics may be deleted."),
@@ -439,7 +438,7 @@ STORAGE = (
         INT,
         2,
         "Partitions of a log directory that are recovered at the same time after a stop that was not clean.",
-        at_least(1),
+        between(1, MOST_THREADS),
     ),
     ConfigKey(
         "log.flush.interval.ms",
@@ -474,7 +473,15 @@ STORAGE = (
         True,
         "Whether topics with cleanup.policy=compact are compacted (docs/compaction.md).",
     ),
-    ConfigKey("log.cleaner.threads", INT, 1, "Threads that compact.", at_least(1), dynamic=True),
+    ConfigKey(
+        "log.cleaner.threads",
+        INT,
+        1,
+        "Threads that compact. One change at run time at most doubles or halves it.",
+        between(1, MOST_CLEANERS),
+        dynamic=True,
+        gradual=True,
+    ),
     ConfigKey(
         "log.cleaner.dedupe.buffer.size",
         LONG,
@@ -520,21 +527,21 @@ STORAGE = (
 )
 
 QUOTAS = (
-    ConfigKey("quota.window.num", INT, 11, "Windows over which a client's rate is measured.", at_least(1)),
-    ConfigKey("quota.window.size.seconds", INT, 1, "The length of such a window.", at_least(1)),
+    ConfigKey("quota.window.num", INT, 11, "Windows over which a client's rate is measured.", between(1, 10_000)),
+    ConfigKey("quota.window.size.seconds", INT, 1, "The length of such a window.", between(1, 86_400)),
 )
 
-BROKER = ConfigDef("broker", NETWORK + BUDGET + LIMITS + IDENTITY + TOPIC_DEFAULTS + STORAGE + QUOTAS)
-
-
-def accepts_listener_key(name: str) -> bool:
-    """`listener.name.<name>.<key>`: a connection limit of one listener (RP-9, RP-10)."""
-    return name.startswith("listener.name.") and name.endswith((".max.connections", ".max.connection.creation.rate"))
+BROKER = ConfigDef(
+    "broker",
+    NETWORK + CONNECTIONS + BUDGET + LIMITS + METRICS_PAGE + IDENTITY + TOPIC_DEFAULTS + STORAGE + QUOTAS,
+    listener_row,
+    check_connection_limits,
+)
 
 
 def broker_config(given: Mapping[str, object]) -> Config:
     """The broker's configuration; raises `ConfigError` when a value cannot be used."""
-    return Config(BROKER, given, accepts_listener_key)
+    return Config(BROKER, given)
 
 
 def log_directories(config: Config) -> tuple[str, ...]:

@@ -27,6 +27,11 @@ class ShortTurns:
         self._users = 0
         self._before = 0.0
 
+    @property
+    def in_use(self) -> bool:
+        """Whether a heavy request is worked on at the moment."""
+        return self._users > 0
+
     def __enter__(self) -> None:
         with self._lock:
             self._users += 1

@@ -1,7 +1,7 @@
 """Traffic per topic (RP-32): bytes and records in and out, requests and failures.
 
 Role:    Produce and Fetch add to the counters of a topic; scraping sums them. One object per topic, looked up by name.
-Threads: written by every handler and processor, read by whoever scrapes.
+Threads: written by every handler and processor, read by whoever scrapes, in slices.
 Lock:    one per topic, held for a few additions; one for making a topic's object. A `+=` on a shared int is not atomic,
          with or without the GIL, and one uncontended lock for all counters of a request costs less than shards would.
 """
@@ -9,10 +9,14 @@ Lock:    one per topic, held for a few additions; one for making a topic's objec
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
 
 from barnabas.broker import metrics as rows
-from barnabas.metrics import MetricRow, Registry, Sample
+from barnabas.broker.slices import slices
+from barnabas.metrics import MetricRow, Registry, Table, label_text
+
+TopicLines = Sequence[tuple[str, "TopicTraffic"]]
 
 FIELDS: dict[str, MetricRow] = {
     "messages_in": rows.MESSAGES_IN,
@@ -99,20 +103,30 @@ class TopicMetrics:
             parts = [*self._topics.values(), self._removed, self.unknown]
         return sum(getattr(part, field) for part in parts)
 
-    def register(self, registry: Registry) -> None:
-        """Feed the rows `kafka_server_brokertopicmetrics_*`."""
-        for field, row in FIELDS.items():
-            registry.register(row, self._collector(field))
+    def register(self, registry: Registry, most: Callable[[], int]) -> None:
+        """Feed the rows `kafka_server_brokertopicmetrics_*`: lines of their own for `most` topics, and the total of all."""
+        columns = [(row, attrgetter(field)) for field, row in FIELDS.items()]
+        registry.register_table(Table(columns, lambda: self._lines(most())))
+        registry.gauge(rows.LEFT_OUT, lambda: max(0, len(self._topics) - most()), label_text(what="topics"))
 
-    def _collector(self, field: str) -> Callable[[], Iterator[Sample]]:
-        def collect() -> Iterator[Sample]:
-            yield Sample(float(self.total(field)))
-            with self._lock:
-                topics = list(self._topics.items())
-            for topic, traffic in topics:
-                yield Sample(float(getattr(traffic, field)), (("topic", topic),))
+    def _lines(self, most: int) -> Iterator[TopicLines]:
+        """Labels and counters, a slice at a time, the total last; one pass over the topics, because there may be many."""
+        with self._lock:
+            topics = list(self._topics.items())
+            total = self._sum([self._removed, self.unknown])
+        left = most
+        for part in slices(topics):
+            total = self._sum([total, *(traffic for _, traffic in part)])
+            yield [(label_text(topic=topic), traffic) for topic, traffic in part[:left]]
+            left -= min(left, len(part))
+        yield [("", total)]
 
-        return collect
+    @staticmethod
+    def _sum(parts: Sequence[TopicTraffic]) -> TopicTraffic:
+        total = TopicTraffic()
+        for name in FIELDS:
+            setattr(total, name, sum(getattr(part, name) for part in parts))
+        return total
 
     def __repr__(self) -> str:
         return f"<TopicMetrics {len(self._topics)} topics>"

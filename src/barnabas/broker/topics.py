@@ -2,9 +2,9 @@
 
 Role: the only writer of both the catalog's topics and the logs. The catalog decides (see `catalog/catalog.py` for the
 order); `reconcile` repairs at start what a kill left half done, before the logs are loaded.
-Thread: any handler, and the main thread at start. Lock: `_lock` serialises changes and is held over their file
-operations, because the order catalog, logs must not interleave; no reader and no hot path takes it. Purgatories and
-listeners are told after it is released.
+Thread: any handler, and the main thread at start. Lock: `_lock` guards what is noted here and is never held while logs are made or
+removed, which takes long for many partitions. Whoever does that claims the topics first (`_changing`), because the order catalog, logs
+must not interleave; others are refused that topic meanwhile. No reader and no hot path takes the lock.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from barnabas.broker.catalog import Catalog, NewTopic, TopicInfo
@@ -30,7 +30,8 @@ from barnabas.broker.topic_names import (
 )
 from barnabas.broker.topic_settings import TOPIC, topic_values
 from barnabas.config import Config
-from barnabas.errors import ConfigError, ErrorCode, KafkaError
+from barnabas.errors import ConfigError, ErrorCode, KafkaError, shown
+from barnabas.fair_lock import FairLock
 
 if TYPE_CHECKING:
     from barnabas.broker.purgatory import Purgatory
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MOST_NAMES_LOGGED = 20
+WAIT_SECONDS = 1.0
+"""How long a request waits for a topic that another one is making; then its client has to ask again."""
 
 ConfigEdit = Callable[[Mapping[str, str]], Mapping[str, str]]
 DeleteListener = Callable[[TopicInfo], None]
@@ -60,11 +63,16 @@ class Topics:
         self._purgatories = purgatories
         self._files = files or FileSystem()
         self._delete_listeners: list[DeleteListener] = []
-        self._lock = threading.RLock()
+        self._lock = FairLock()
+        self._changing: set[str] = set()  # topics whose logs are being made or removed
+        self._changed = threading.Condition(self._lock)  # type: ignore[arg-type]
         self._log_configs: dict[tuple[tuple[str, str], ...], LogConfig] = {}
         self._collisions = {collision_key(name): name for name in catalog.snapshot.topics}
+        unusable = unusable_configs(catalog.snapshot.topics.values())
+        self._with_unusable_configs = set(unusable)
+        catalog.leave_out_topic_configs(unusable)
         fallbacks = {row.fallback for row in TOPIC if row.fallback}
-        config.on_change(fallbacks, lambda _: self.apply_broker_defaults())
+        config.follow(fallbacks, lambda _: self.apply_broker_defaults())
 
     def on_delete(self, listener: DeleteListener) -> None:
         """Call `listener(topic)` after a topic was deleted; for those who keep something by topic."""
@@ -77,27 +85,48 @@ class Topics:
     ) -> list[TopicInfo | KafkaError | None]:
         """Create those that can be; the answer stands at the same place: the topic, or why not (None: only validated)."""
         with self._lock:
-            names: dict[str, str] = {}
-            outcome: list[TopicInfo | KafkaError | None] = [self._refusal(new, names) for new in new_topics]
-            if validate_only:
-                return outcome
+            claimed: dict[str, str] = {}  # by collision key
+            outcome: list[TopicInfo | KafkaError | None] = [self._refusal(new, claimed) for new in new_topics]
             good = [place for place, refused in enumerate(outcome) if refused is None]
+            if validate_only or not good:
+                return outcome
+            self._collisions.update(claimed)
+            self._changing.update(claimed.values())
+        try:
             created = self._create_all([new_topics[place] for place in good])
-            for place, result in zip(good, created, strict=True):
-                outcome[place] = result
-            return outcome
+        finally:
+            self._end_change(claimed.values())
+        for place, result in zip(good, created, strict=True):
+            outcome[place] = result
+        return outcome
+
+    def _end_change(self, names: Collection[str]) -> None:
+        """Let others change these topics again; those that do not exist leave their names to others."""
+        with self._lock:
+            self._changing.difference_update(names)
+            self._changed.notify_all()
+            topics = self._catalog.snapshot.topics
+            for name in names:
+                if name in topics:
+                    self._apply_config(topics[name])  # it may have changed while logs were made with the old one
+                else:
+                    self._collisions.pop(collision_key(name), None)
+
+    def is_changing(self, name: str) -> bool:
+        """Whether another request is making or removing the logs of this topic. A hint, without the lock."""
+        return name in self._changing
 
     def auto_create(self, names: Sequence[str]) -> dict[str, TopicInfo | KafkaError]:
         """The topics of these names, made with the broker's defaults where there are none (auto.create.topics.enable)."""
         count: int = self._config["num.partitions"]
+        missing = [NewTopic(name, count) for name in names if name not in self._catalog.snapshot.topics]
+        made = self.create(missing)
         with self._lock:
             # Another client may have asked for the same name a moment ago: then this is its topic.
-            topics = self._catalog.snapshot.topics
-            missing = [NewTopic(name, count) for name in names if name not in topics]
-            made = self.create(missing)
+            self._changed.wait_for(lambda: self._changing.isdisjoint(names), WAIT_SECONDS)
             topics = self._catalog.snapshot.topics
         failed = {new.name: error for new, error in zip(missing, made, strict=True) if isinstance(error, KafkaError)}
-        return {name: failed.get(name) or topics[name] for name in names}
+        return {name: topics.get(name) or _why_missing(failed.get(name)) for name in names}
 
     def _refusal(self, new: NewTopic, names: dict[str, str]) -> KafkaError | None:
         """Why this topic cannot be created; `names` are those of the topics before it in the same request."""
@@ -112,7 +141,7 @@ class Topics:
         check_name(new.name)
         if new.name == CLUSTER_METADATA_TOPIC:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {new.name} is prohibited.")
-        if new.name in self._catalog.snapshot.topics:
+        if new.name in self._catalog.snapshot.topics or new.name in self._changing:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{new.name}' already exists.")
         key = collision_key(new.name)
         other = self._collisions.get(key) or names.get(key)
@@ -128,7 +157,6 @@ class Topics:
             created = self._catalog.create_topics(new_topics, self._create_logs)
         except (OSError, KafkaError) as error:
             return [_storage_error(error)] * len(new_topics)
-        self._collisions.update({collision_key(topic.name): topic.name for topic in created})
         names = ", ".join(f"{topic.name} ({topic.partition_count})" for topic in created[:MOST_NAMES_LOGGED])
         log.info("Created %d topics: %s%s", len(created), names, " …" if len(created) > MOST_NAMES_LOGGED else "")
         return created
@@ -138,17 +166,19 @@ class Topics:
         made: list[tuple[str, int]] = []
         try:
             for topic in topics:
+                with self._lock:
+                    config = self._log_config(topic.configs)
                 for partition in range(topic.partition_count):
-                    self._create_log(topic, partition, made)
+                    self._create_log(topic, partition, config, made)
         except BaseException:
             self._delete_logs(made)
             raise
 
-    def _create_log(self, topic: TopicInfo, partition: int, made: list[tuple[str, int]]) -> None:
+    def _create_log(self, topic: TopicInfo, partition: int, config: LogConfig, made: list[tuple[str, int]]) -> None:
         """The log, unless the topic has it already."""
         existing = self._logs.get(topic.name, partition)
         if existing is None:
-            self._logs.create(topic.name, partition, topic.topic_id, self._log_config(topic.configs))
+            self._logs.create(topic.name, partition, topic.topic_id, config)
             made.append((topic.name, partition))
         elif existing.topic_id != topic.topic_id:
             # A deleted topic of this name whose log could not be removed: its records must not become the new one's.
@@ -158,13 +188,17 @@ class Topics:
     # -- delete and grow -------------------------------------------------------------------------------------------
 
     def delete(self, names: Iterable[str]) -> list[TopicInfo]:
-        """Delete these topics, all in one commit; those that somebody else deleted meanwhile are left out."""
+        """Delete these topics, all in one commit; those that somebody else deletes or changes at the moment are left out."""
         with self._lock:
-            present = [name for name in names if name in self._catalog.snapshot.topics]
+            topics = self._catalog.snapshot.topics
+            present = [name for name in names if name in topics and name not in self._changing]
+            self._changing.update(present)
+        try:
             deleted = self._catalog.delete_topics(present) if present else []
             for topic in deleted:
-                del self._collisions[collision_key(topic.name)]
                 self._delete_logs((topic.name, partition) for partition in range(topic.partition_count))
+        finally:
+            self._end_change(present)
         for topic in deleted:
             log.info("Deleted %s with %d partitions", topic.name, topic.partition_count)
             self._tell_deleted(topic)
@@ -188,10 +222,15 @@ class Topics:
     def add_partitions(self, name: str, partition_count: int) -> TopicInfo:
         """Let the topic have `partition_count` partitions in total."""
         with self._lock:
-            try:
-                topic = self._catalog.add_partitions(name, partition_count, self._create_logs)
-            except OSError as error:
-                raise _storage_error(error) from error
+            if name in self._changing:
+                raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"Topic '{name}' is being changed by another request.")
+            self._changing.add(name)
+        try:
+            topic = self._catalog.add_partitions(name, partition_count, self._create_logs)
+        except OSError as error:
+            raise _storage_error(error) from error
+        finally:
+            self._end_change([name])
         log.info("%s has now %d partitions", name, partition_count)
         return topic
 
@@ -205,9 +244,11 @@ class Topics:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist.")
             configs = edit(topic.configs)
             check_configs(self._config, configs)
-            if validate_only or configs == topic.configs:
+            if validate_only or (configs == topic.configs and name not in self._with_unusable_configs):
                 return
+            self._log_config(configs)  # before anything is stored: this cannot fail afterwards
             self._apply_config(self._catalog.set_topic_configs(name, configs))
+            self._with_unusable_configs.discard(name)
         log.info("Configs of %s are now %s", name, dict(configs))
 
     def apply_broker_defaults(self) -> None:
@@ -324,18 +365,35 @@ class Topics:
         return f"Topics({len(self._catalog.snapshot.topics)} topics, {len(self._log_configs)} distinct log configs)"
 
 
+def unusable_configs(topics: Iterable[TopicInfo]) -> dict[str, list[str]]:
+    """By topic, the configs that no change would accept: stored by an older program, or edited by hand. Each gets a line in the log."""
+    found: dict[str, list[str]] = {}
+    for topic in topics:
+        for name, value in topic.configs.items():
+            try:
+                check_config(name, value)
+            except KafkaError as error:
+                log.warning("a stored config of topic %s is left out: %s", topic.name, error.message)
+                found.setdefault(topic.name, []).append(name)
+    return found
+
+
 def check_configs(config: Config, configs: Mapping[str, str | None]) -> None:
     """Raises INVALID_CONFIG when a topic cannot have these configs."""
     for name, value in configs.items():
-        if name not in TOPIC:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {name}")
-        if value is None:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {name}")
-        try:
-            TOPIC[name].parse(value)
-        except ConfigError as error:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Invalid value for configuration {error}") from error
+        check_config(name, value)
     _check_compaction_lag(config, configs)
+
+
+def check_config(name: str, value: str | None) -> None:
+    if name not in TOPIC:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {shown(name)}")
+    if value is None:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {name}")
+    try:
+        TOPIC[name].parse(value)
+    except ConfigError as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"Invalid value for configuration {error}") from error
 
 
 def _check_compaction_lag(config: Config, configs: Mapping[str, Any]) -> None:
@@ -346,6 +404,13 @@ def _check_compaction_lag(config: Config, configs: Mapping[str, Any]) -> None:
     if low > high:
         text = f"min.compaction.lag.ms ({low}) cannot be higher than max.compaction.lag.ms ({high})"
         raise KafkaError(ErrorCode.INVALID_CONFIG, text)
+
+
+def _why_missing(failure: KafkaError | None) -> KafkaError:
+    """Why there is no topic although it was to be created: another request is still making it, or removes the old one."""
+    if failure is None or failure.code is ErrorCode.TOPIC_ALREADY_EXISTS:
+        return KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "The topic is being created or deleted.")
+    return failure
 
 
 def _storage_error(error: Exception) -> KafkaError:

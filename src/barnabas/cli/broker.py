@@ -28,6 +28,7 @@ from barnabas.broker.settings import BROKER, broker_config, log_directories
 from barnabas.broker.switch_interval import SHORT_TURNS
 from barnabas.config import Config, from_environment, load_properties
 from barnabas.errors import BarnabasError, ConfigError
+from barnabas.printable import printable
 
 if TYPE_CHECKING:
     from barnabas.broker.server import BrokerServer
@@ -37,9 +38,18 @@ SHUTDOWN_SECONDS = 30.0
 DEFAULT_LISTENER = str(BROKER["listeners"].default[0])
 METRICS_SETTING = "barnabas.metrics.listener"
 DEFAULT_METRICS = str(BROKER[METRICS_SETTING].default)
+MAX_LOG_CHARACTERS = 10_000
 LOG_FORMAT = "%(asctime)s %(levelname)-7s %(threadName)s %(name)s: %(message)s"
 # Names that other tools set with the same prefix; they are not settings of a broker.
 NOT_SETTINGS = frozenset({"bootstrap.servers", "heap.opts", "opts", "home", "version", "jmx.opts", "log4j.opts"})
+
+
+class OneLineFormatter(logging.Formatter):
+    """A message holds names that peers chose, such as client ids: none of them may end a line or move a terminal's cursor."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
+        record.message = printable(record.message, MAX_LOG_CHARACTERS)
+        return super().formatMessage(record)
 
 
 class StopRequested(BaseException):
@@ -76,7 +86,7 @@ class Signals:
                 return 0
             garbage.start()
             while (code := server.wait(SETTLE_SECONDS)) is None:
-                garbage.settle()
+                garbage.settle(busy=SHORT_TURNS.in_use)
             return code
         except StopRequested:
             return 0
@@ -246,7 +256,9 @@ def command(
     """
     files = properties[1:] if properties[:1] == ("start",) else properties
     check_usage(files, memory, options.get("data_dir"))
-    logging.basicConfig(level=log_level.upper(), format=LOG_FORMAT)
+    output = logging.StreamHandler()
+    output.setFormatter(OneLineFormatter(LOG_FORMAT))
+    logging.basicConfig(level=log_level.upper(), handlers=[output])
     try:
         given = collect_settings(Path(files[0]) if files else None, os.environ, overrides, options)
         code = run(given, memory)

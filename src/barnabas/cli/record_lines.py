@@ -119,7 +119,7 @@ def parse_json(line: bytes) -> Outgoing:
     """What `consume --format json` prints: key, value, headers and timestamp count, place and offset do not."""
     try:
         row = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # the latter for a thousand brackets
         raise BadLine(f"it is not JSON: {error}") from error
     if not isinstance(row, dict) or "value" not in row:
         raise BadLine('it must be a JSON object with "value"')
@@ -136,17 +136,24 @@ def _json_headers(rows: Any) -> Headers | None:
         isinstance(row, list) and len(row) == 2 and isinstance(row[0], str) for row in rows
     ):
         raise BadLine("the headers must be a list of [name, value]")
-    return [(name, _bytes(value)) for name, value in rows]
+    return [(_encoded(name).decode(), _bytes(value)) for name, value in rows]
 
 
 def _bytes(value: Any) -> bytes | None:
     if value is None:
         return None
     if isinstance(value, str):
-        return value.encode()
+        return _encoded(value)
     if isinstance(value, dict) and list(value) == ["hex"]:
         try:
             return bytes.fromhex(value["hex"])
         except (ValueError, TypeError) as error:
             raise BadLine(f"it is not hexadecimal: {error}") from error
     raise BadLine('keys and values must be text, null or {"hex": …}')
+
+
+def _encoded(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise BadLine("it has half of a character: \\ud800 to \\udfff come in pairs") from error

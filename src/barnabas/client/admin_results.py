@@ -75,11 +75,16 @@ class ClusterDescription:
 class ResourceType(IntEnum):
     """What can be configured, with Kafka's numbers."""
 
+    UNKNOWN = 0
     TOPIC = 2
     BROKER = 4
     BROKER_LOGGER = 8
     CLIENT_METRICS = 16
     GROUP = 32
+
+    @classmethod
+    def _missing_(cls, value: object) -> ResourceType:
+        return cls.UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)

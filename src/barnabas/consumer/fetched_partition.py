@@ -91,7 +91,7 @@ class FetchedPartition:
         if not self._end and len(data):
             self._raise_no_batch()
         self._data = data[: self._end]
-        self.end_offset = next_offset if self._end else offset
+        self.end_offset = max(offset, next_offset)  # nothing that a broker sends leads backwards
 
     def _raise_no_batch(self) -> NoReturn:
         if len(self._data) >= HEADER_SIZE:
@@ -145,7 +145,7 @@ class FetchedPartition:
                 self._place = run.stop
             else:
                 run = self._unusual_run(self._place)
-            self.position = run.next_offset
+            self.position = max(self.position, run.next_offset)
             if run.sizes.rows:
                 return run
         return None
@@ -180,7 +180,7 @@ class FetchedPartition:
             self._next_offset = header.next_offset
             if self._records:
                 return True
-            self.position = header.next_offset
+            self.position = max(self.position, header.next_offset)
         return False
 
     def _is_wanted(self, position: int, header: BatchHeader) -> bool:

@@ -93,6 +93,7 @@ class Channel:
         "body",
         "body_received",
         "body_size",
+        "broken",
         "buffer",
         "client_software_name",
         "client_software_version",
@@ -140,7 +141,8 @@ class Channel:
         self.attachment: object = None
         self.last_active_ns = 0
         self.interest = 0  # what the poller watches for now
-        self.hung_up = False  # the peer sends no more; noticed while we did not read
+        self.hung_up = False  # the peer sends no more, though it may still read; noticed while we did not read
+        self.broken = False  # it cannot read either; noticed then too
         self.held: HeldBytes | None = None  # read while a send was stuck, see read_on.py
         self.current_send: Send | None = None
         self.read_timer: DeadlineQueue | None = None  # the read-side deadline that runs for this channel

@@ -31,7 +31,9 @@ _SMALL_FRAME = SCRATCH_BYTES // 2
 _TLS_BEGINS = (b"\x16\x03", b"\x15\x03")  # a handshake, or the alert with which a TLS port refuses plaintext
 
 _POOLED_READ = 256 * 1024  # a pool may be exceeded by as much
+_SMALL_SHARE = 64  # a frame of this part of a pool is small, one of more than the scratch never
 STALLED_NS = 1_000_000_000
+CREDIT_BYTES = 64 * 1024  # who sends less than this in that time has stalled
 _HTTP_BEGINS = int.from_bytes(b"HTTP", "big")
 
 
@@ -206,17 +208,33 @@ class PooledReader:
 
     Without memory channels wait in `muted_for_memory`, in the order in which they began to. When all memory is held by unfinished frames
     nothing would come back until they are whole, so one channel at a time reads on credit then: the pool is exceeded by that frame at
-    most. A channel that has the credit and sends nothing for `STALLED_NS` while others wait loses its connection.
+    most. A channel that has the credit and sends less than `CREDIT_BYTES` in `STALLED_NS` while others wait loses its connection.
+    Small frames are charged too, but never wait: each is a small part of the pool, and whoever fills the pool with large frames that
+    never end disturbs nobody who sends ordinary requests.
     """
 
-    __slots__ = ("_credit", "_max_size", "_pool", "_scratch", "_view", "bytes_in", "waiters")
+    __slots__ = (
+        "_credit",
+        "_credit_bytes",
+        "_credit_ns",
+        "_max_size",
+        "_pool",
+        "_scratch",
+        "_small",
+        "_view",
+        "bytes_in",
+        "waiters",
+    )
 
     def __init__(self, max_size: int, pool: MemoryPool) -> None:
         self._max_size = max_size
         self._pool = pool
         self._scratch = bytearray(SCRATCH_BYTES)
         self._view = memoryview(self._scratch)
+        self._small = min(SCRATCH_BYTES, pool.size // _SMALL_SHARE)
         self._credit: Channel | None = None  # who reads on credit, until its frame is whole
+        self._credit_ns = -1  # since when its progress is measured; -1: from the next look on
+        self._credit_bytes = 0  # what it has sent since then
         self.bytes_in = 0
         self.waiters: dict[Channel, None] = {}  # in the order in which they found no memory
 
@@ -228,7 +246,7 @@ class PooledReader:
         if not channel.body_size:
             return Receive(channel, b"")
         # Whoever waits longer goes first, else a lucky newcomer could starve a waiter.
-        if self.waiters or not self._open(channel):
+        if (self.waiters and channel.body_size > self._small) or not self._open(channel):
             self._wait(channel)
             return None
         try:
@@ -245,11 +263,16 @@ class PooledReader:
         return True
 
     def stalled(self, now_ns: int) -> Channel | None:
-        """The channel that has the credit, when it does not use it although others wait."""
-        channel = self._credit
-        if channel is None or not self.waiters or now_ns - channel.last_active_ns < STALLED_NS:
+        """The channel that has the credit, when it hardly uses it although others wait. Called whenever somebody waits."""
+        if self._credit is None or not self.waiters:
             return None
-        return channel
+        if self._credit_ns >= 0 and now_ns - self._credit_ns < STALLED_NS:
+            return None
+        if self._credit_ns >= 0 and self._credit_bytes < CREDIT_BYTES:
+            return self._credit
+        self._credit_ns = now_ns
+        self._credit_bytes = 0
+        return None
 
     def forget(self, channel: Channel) -> None:
         """The channel leaves the selector."""
@@ -300,11 +323,12 @@ class PooledReader:
 
     def _may_read(self, channel: Channel, buffer: PooledBuffer) -> bool:
         """Whether more of a frame may be read: there is memory, or this one has the credit."""
-        if buffer.reused or self._pool.available() > 0 or self._credit is channel:
+        if buffer.size <= self._small or buffer.reused or self._pool.available() > 0 or self._credit is channel:
             return True
         if self._credit is not None or not self._pool.only_unfinished():
             return False
         self._credit = channel
+        self._credit_ns = -1
         return True
 
     def _read_body(self, channel: Channel) -> Receive | None:
@@ -325,6 +349,8 @@ class PooledReader:
             stop = received + min(remaining, _POOLED_READ)
             count = self._receive(channel, memoryview(data)[received:stop])
         buffer.charge(count)
+        if self._credit is channel:
+            self._credit_bytes += count
         channel.body_received = received + count
         return self._complete(channel, buffer) if count == remaining else None
 

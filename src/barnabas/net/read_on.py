@@ -16,6 +16,9 @@ from barnabas.net.channel import Channel
 __all__ = ["READ_ON_PER_CONNECTION", "READ_ON_PER_PROCESSOR", "HeldBytes", "ReadOn"]
 
 _CHUNK: Final = 64 * 1024
+_SHARE: Final = (
+    4  # a channel may hold a quarter of what is still free: however many hold something, there is room for one more
+)
 READ_ON_PER_CONNECTION: Final = 1024 * 1024
 READ_ON_PER_PROCESSOR: Final = 32 * 1024 * 1024
 
@@ -36,7 +39,7 @@ class ReadOn:
         """Read what is there now. False when there is no room, or the peer has finished: then there is nothing to watch for."""
         bytes_held = channel.held
         own = 0 if bytes_held is None else len(bytes_held.data)
-        room = min(_CHUNK, self._per_channel - own, self._in_total - self.held)
+        room = min(_CHUNK, min(self._per_channel, (self._in_total - self.held) // _SHARE) - own)
         if room <= 0:
             return False
         try:

@@ -34,9 +34,8 @@ from barnabas.net.connecting import Preparing, start_connect
 from barnabas.net.deadlines import NO_DEADLINES, DeadlineQueue, Deadlines, Timers
 from barnabas.net.frame import EndOfStream, InvalidReceive, PooledReader, make_reader
 from barnabas.net.memory_pool import MemoryPool, OversizedClaim, UnlimitedMemoryPool
-from barnabas.net.mute import MUTED, MUTED_AND_RESPONSE_PENDING, NOT_MUTED, REQUEST_RECEIVED, RESPONSE_SENT
-from barnabas.net.poller import BROKEN, HANG_UP, READ, WRITE, Poller, Waker, default_poller
-from barnabas.net.read_on import ReadOn
+from barnabas.net.poller import HANG_UP, READ, WRITE, Poller, Waker, default_poller
+from barnabas.net.reading import Reading
 from barnabas.net.results import PollResults
 from barnabas.net.send import Send, SendInProgress
 from barnabas.net.sending import Sending
@@ -78,7 +77,6 @@ class Selector:
         self.closing_channels = self._table.closing
         self._timers = Timers(deadlines)
         self.sending = Sending(self._table, self._timers, self._monotonic_ns)
-        self.read_on = ReadOn()  # the owner may put one with other limits here before the first poll
         self._next_expiry_ns = 0
         self._reader = make_reader(self.memory_pool, max_receive_size)
         self._pooled = self._reader if isinstance(self._reader, PooledReader) else None
@@ -92,9 +90,9 @@ class Selector:
         self.failed_sends = results.failed_sends
         self._preparing = Preparing(self._table, self._timers, self.connected)
         self.hung_up = results.hung_up  # peers that hung up while we did not read them, each once
+        self.reading = Reading(self._table, self._timers, self.completed_receives, self.hung_up)
 
         self._immediate: list[Channel] = []  # connected at once, which no readiness event will announce (PP-33)
-        self._buffered: dict[Channel, None] = {}  # may hold a whole frame that no readiness event will announce
         self._served: set[Channel] = set()  # got a receive in this poll without a readiness event
 
         self.now_ns = self._monotonic_ns()  # the end of the last select
@@ -136,7 +134,7 @@ class Selector:
         self.connections_created += 1
         self._preparing.begin(channel, now)
         if channel.transport.buffers and channel.state is READY:
-            self._buffered[channel] = None
+            self.reading.buffered[channel] = None
         return channel
 
     def connect(
@@ -185,40 +183,19 @@ class Selector:
             self._break(channel, error, DisconnectReason.FAILED_SEND)
             return False
 
-    # ---------------------------------------------------------------- muting
+    # ---------------------------------------------------------------- muting (reading.py)
 
     def mute(self, channel: Channel) -> None:
-        """Stop reading `channel`. The poller is told only if bytes arrive meanwhile."""
-        if channel.mute_state is NOT_MUTED:
-            channel.mute_state = MUTED
-            if channel.read_timer is not None:  # time in which we do not read is not the peer's
-                self._timers.stop_reading(channel)
+        self.reading.mute(channel)
 
     def unmute(self, channel: Channel) -> bool:
-        """Read again, if nothing but `mute` held the channel; says whether it is unmuted now."""
-        if channel.mute_state is not MUTED:
-            return channel.mute_state is NOT_MUTED
-        channel.mute_state = NOT_MUTED
-        if channel.leftover or channel.body is not None or channel.held is not None or channel.transport.buffers:
-            self._buffered[channel] = None
-        if not channel.interest & READ and channel.state is READY and not channel.muted_for_memory:
-            self._table.set_interest(channel, channel.interest | READ)
-        return True
+        return self.reading.unmute(channel)
 
     def begin_request(self, channel: Channel) -> None:
-        """`mute` and REQUEST_RECEIVED in one call."""
-        if channel.mute_state is NOT_MUTED:
-            channel.mute_state = MUTED_AND_RESPONSE_PENDING
-        else:
-            channel.handle_mute_event(REQUEST_RECEIVED)
+        self.reading.begin_request(channel)
 
     def end_request(self, channel: Channel) -> bool:
-        """RESPONSE_SENT and `unmute` in one call; False while the channel is throttled."""
-        if channel.mute_state is MUTED_AND_RESPONSE_PENDING:
-            channel.mute_state = MUTED
-        else:
-            channel.handle_mute_event(RESPONSE_SENT)
-        return self.unmute(channel)
+        return self.reading.end_request(channel)
 
     # ---------------------------------------------------------------- polling
 
@@ -230,7 +207,7 @@ class Selector:
         results.begin()
         try:
             if (
-                self._buffered
+                self.reading.buffered
                 or self._served
                 or self._immediate
                 or self.closing_channels
@@ -262,14 +239,14 @@ class Selector:
             self._advance_closing(channel)
         if self._pooled is not None:
             self._resume_waiters(self._pooled)
-        if self._buffered:
+        if self.reading.buffered:
             self._serve_buffered()
         return bool(self.completed_receives or self.disconnected or self.failed_sends or self._immediate)
 
     def _serve_buffered(self) -> None:
         """One frame per channel and poll, in the order in which the channels came (RP-19)."""
-        buffered = self._buffered
-        self._buffered = {}
+        reading = self.reading
+        buffered, reading.buffered = reading.buffered, {}
         for channel in buffered:
             if channel.state is not READY or channel.mute_state or channel.muted_for_memory:
                 continue  # `unmute` puts it back
@@ -309,14 +286,14 @@ class Selector:
     def _serve(self, channel: Channel, receive: Receive | None) -> None:
         if receive is not None:
             self._served.add(channel)
-        self._received(channel, receive, self.now_ns)
+        self.reading.received(channel, receive, self.now_ns)
 
     def _handle_events(self, events: list[tuple[int, int]], now: int) -> None:
         if self._pooled is not None and self.memory_pool.available() < self.memory_pool.size * _LOW_MEMORY_SHARE:
             random.shuffle(events)  # else the OS's first channel would take the last memory every time (RP-23)
         by_fd = self._table.by_fd
         read = self._reader.read
-        received = self._received
+        received = self.reading.received
         for fd, event in events:
             channel = by_fd.get(fd)
             if channel is None:
@@ -327,7 +304,7 @@ class Selector:
                 if event != READ or channel.state is not READY:
                     self._handle_event(channel, event, now)
                 elif channel.mute_state or channel.muted_for_memory:
-                    self._hold_back(channel, event)
+                    self.reading.hold_back(channel, event)
                 elif channel not in self._served:
                     received(channel, read(channel), now)
             except BlockingIOError:
@@ -335,32 +312,16 @@ class Selector:
             except Exception as error:
                 self._break(channel, error, DisconnectReason.IO_ERROR)
 
-    def _received(self, channel: Channel, receive: Receive | None, now: int) -> None:
-        channel.last_active_ns = now
-        self._table.touch(channel)
-        if receive is not None:
-            self.completed_receives.append(receive)
-            if channel.read_timer is not None:
-                self._timers.stop_reading(channel)
-            if channel.leftover or channel.held is not None or channel.transport.buffers:
-                self._buffered[channel] = None
-        elif channel.held is not None and not channel.muted_for_memory:
-            self._buffered[channel] = None  # part of a frame was held, the rest may be too
-        elif channel.muted_for_memory:
-            self._timers.stop_reading(channel)  # not the peer's fault
-        elif channel.read_timer is None and (channel.leftover or channel.body is not None):
-            self._timers.start_reading(channel, self._timers.frame, now)
-
     def _handle_event(self, channel: Channel, event: int, now: int) -> None:
         """Everything that is not a plain readable event (PP-37)."""
         if channel.state is not READY and not self._prepare(channel, now):
             return
         if event & ~WRITE and channel not in self._served:  # readable, hang-up or error: reading tells which
             if channel.mute_state or channel.muted_for_memory:
-                self._hold_back(channel, event)
+                self.reading.hold_back(channel, event)
             else:
                 with suppress(BlockingIOError):
-                    self._received(channel, self._reader.read(channel), now)
+                    self.reading.received(channel, self._reader.read(channel), now)
         send = channel.current_send
         if send is not None and event & ~_READ_OR_HANG_UP:
             try:
@@ -368,19 +329,6 @@ class Selector:
                     self.completed_sends.append(send)
             except Exception as error:
                 self._break(channel, error, DisconnectReason.FAILED_SEND)
-
-    def _hold_back(self, channel: Channel, event: int) -> None:
-        """Something came from a peer that we do not read now: bytes, which wait unless a send is stuck (ADR 14), or its hang-up, which
-        the owner is told of once, so that nothing waits on the peer's behalf any longer."""
-        if event & (HANG_UP | BROKEN):
-            if event & BROKEN and channel.muted_for_memory and not channel.mute_state:
-                raise ConnectionResetError("the connection broke while it waited for memory")
-            self._table.set_interest(channel, channel.interest & ~_READ_OR_HANG_UP)
-            if not channel.hung_up:
-                channel.hung_up = True
-                self.hung_up.append(channel)
-        elif channel.current_send is None or not self.read_on.read(channel):
-            self._table.set_interest(channel, channel.interest & ~READ)
 
     # ---------------------------------------------------------------- connect, handshake, authentication
 
@@ -401,7 +349,7 @@ class Selector:
         if connecting:
             self.connections_created += 1
         if ready and channel.transport.buffers:
-            self._buffered[channel] = None
+            self.reading.buffered[channel] = None
         return ready
 
     def _finish_immediate(self, now: int) -> None:
@@ -525,7 +473,7 @@ class Selector:
         """Out of every queue; the socket stays open."""
         self._table.remove(channel)
         self._timers.stop_all(channel)
-        self._buffered.pop(channel, None)
+        self.reading.forget(channel)
         if self._pooled is not None:
             self._pooled.forget(channel)
 
@@ -541,7 +489,7 @@ class Selector:
         else:
             self._detach(channel)
         self.sending.stop(channel)
-        self.read_on.drop(channel)
+        self.reading.read_on.drop(channel)
         channel.state = CLOSED
         channel.dispose()
         if state is not NOT_CONNECTED:
@@ -576,7 +524,7 @@ class Selector:
         return {
             "channels": len(self.channels),
             "closing": len(self.closing_channels),
-            "buffered": len(self._buffered),
+            "buffered": len(self.reading.buffered),
             "waiting_for_memory": len(self._pooled.waiters) if self._pooled is not None else 0,
             **{name: getattr(self, name) for name in _COUNTERS},
         }

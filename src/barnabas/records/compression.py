@@ -18,7 +18,7 @@ from typing import Any
 
 import cramjam
 
-from barnabas.records.batch import CorruptBatch
+from barnabas.records.batch import Buffer, CorruptBatch
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 CODEC_NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -27,6 +27,8 @@ _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEAD = 16
 _XERIAL_VERSIONS = struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK = 32 * 1024
+_LEAST_BLOCK = 1024
+"""Smaller blocks count as if they were as large: each costs time, and no client writes such ones, but for the last."""
 _LENGTH = struct.Struct(">i")
 _LZ4_HEAD = bytes.fromhex("04224d18604082")
 """Magic; version 1 with independent blocks and no checksums; blocks up to 64 KiB; the checksum of these two bytes."""
@@ -34,6 +36,8 @@ _LZ4_BLOCK = 64 * 1024
 _LZ4_LENGTH = struct.Struct("<I")
 _LZ4_NOT_COMPRESSED = 0x8000_0000
 _FIRST_GUESS = 64 * 1024
+_NO_ROOM = "failed to write whole buffer"
+"""What the library says when the records are larger than the buffer; anything else it says is about the data."""
 _FRAMED: dict[int, Any] = {GZIP: cramjam.gzip, LZ4: cramjam.lz4, ZSTD: cramjam.zstd}
 
 DEFAULT_LEVELS = {GZIP: -1, LZ4: 9, ZSTD: 3}
@@ -42,12 +46,12 @@ _GZIP_DEFAULT = 6
 """What -1 means."""
 
 
-def compress(codec: int, data: bytes, level: int | None = None) -> bytes:
+def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
     """The records of a batch, compressed so that every client can read them."""
     if level is None:
         level = DEFAULT_LEVELS.get(codec, 0)
     if codec == NONE:
-        return data
+        return bytes(data)
     if codec == GZIP:
         return bytes(cramjam.gzip.compress(data, level if level >= 0 else _GZIP_DEFAULT))
     if codec == SNAPPY:
@@ -59,20 +63,20 @@ def compress(codec: int, data: bytes, level: int | None = None) -> bytes:
     raise ValueError(f"codec {codec} is unknown")
 
 
-def _compress_snappy(data: bytes) -> bytes:
-    parts = [_XERIAL_MAGIC, _XERIAL_VERSIONS]
+def _compress_snappy(data: Buffer) -> bytes:
+    parts: list[bytes] = [_XERIAL_MAGIC, _XERIAL_VERSIONS]
     for start in range(0, len(data), _XERIAL_BLOCK):
         block = bytes(cramjam.snappy.compress_raw(data[start : start + _XERIAL_BLOCK]))
         parts += (_LENGTH.pack(len(block)), block)
     return b"".join(parts)
 
 
-def _compress_lz4(data: bytes, level: int) -> bytes:
+def _compress_lz4(data: Buffer, level: int) -> bytes:
     """Level 9 is the fast compressor, as in Kafka; others are those of the strong one."""
     options: dict[str, Any] = {"store_size": False}
     if level != DEFAULT_LEVELS[LZ4]:
         options |= {"mode": "high_compression", "compression": level}
-    parts = [_LZ4_HEAD]
+    parts: list[Buffer] = [_LZ4_HEAD]
     for start in range(0, len(data), _LZ4_BLOCK):
         plain = data[start : start + _LZ4_BLOCK]
         block = bytes(cramjam.lz4.compress_block(plain, **options))
@@ -91,54 +95,76 @@ class ExpandsTooFar(CorruptBatch):
         super().__init__(f"{CODEC_NAMES[codec]}: the records are larger than {limit} bytes when decompressed")
 
 
-def decompress(codec: int, data: bytes, limit: int) -> bytes:
+def decompress(codec: int, data: Buffer, limit: int) -> bytes:
     """The plain records of a batch; CorruptBatch when they cannot be read, ExpandsTooFar when they are larger than `limit`."""
     if codec == NONE:
-        return data
+        return bytes(data)
+    room = min(limit, first_guess(codec, data))
+    while True:
+        target = bytearray(room)
+        try:
+            return bytes(memoryview(target)[: decompress_into(codec, data, target)])
+        except ExpandsTooFar:
+            if room >= limit:
+                raise
+            room = min(limit, room * GROWTH)
+
+
+GROWTH = 4
+"""Who was given too little room gets so many times as much, and begins anew."""
+
+
+def first_guess(codec: int, data: Buffer) -> int:
+    """How much room to begin with; all that is needed where the codec tells."""
+    guess = max(_FIRST_GUESS, GROWTH * len(data))
+    if codec != SNAPPY or bytes(data[: len(_XERIAL_MAGIC)]) == _XERIAL_MAGIC:
+        return guess
+    try:
+        return max(1, cramjam.snappy.decompress_raw_len(data))
+    except cramjam.DecompressionError:
+        return guess
+
+
+def decompress_into(codec: int, data: Buffer, target: bytearray | memoryview) -> int:
+    """Write the plain records of a compressed batch; their size. CorruptBatch when they cannot be read, ExpandsTooFar when they do not fit:
+    the codecs never write beyond what they are given. Others run meanwhile: the library lets go of the GIL."""
     try:
         if codec == SNAPPY:
-            return _decompress_snappy(data, limit)
+            return _decompress_snappy(data, memoryview(target))
         if codec in _FRAMED:
-            return _decompress_frames(codec, data, limit)
+            written: int = _FRAMED[codec].decompress_into(data, target)
+            return written
     except cramjam.DecompressionError as error:
+        if str(error) == _NO_ROOM:
+            raise ExpandsTooFar(codec, len(target)) from error
         raise CorruptBatch(f"{CODEC_NAMES[codec]}: {error}") from error
     raise CorruptBatch(f"codec {codec} is unknown")
 
 
-def _decompress_frames(codec: int, data: bytes, limit: int) -> bytes:
-    """Into a buffer of a guessed size that grows up to the limit: the codecs never write beyond the buffer they are given."""
-    guess = min(limit, max(_FIRST_GUESS, 4 * len(data)))
-    while True:
-        target = bytearray(guess)
-        try:
-            written: int = _FRAMED[codec].decompress_into(data, target)
-            return bytes(memoryview(target)[:written])
-        except cramjam.DecompressionError as error:
-            if str(error) != "failed to write whole buffer":
-                raise
-            if guess >= limit:
-                raise ExpandsTooFar(codec, limit) from error
-            guess = min(limit, guess * 4)
-
-
-def _decompress_snappy(data: bytes, limit: int) -> bytes:
-    if not data.startswith(_XERIAL_MAGIC):
-        return _decompress_snappy_block(data, limit)
-    plain = bytearray()
-    position = _XERIAL_HEAD
+def _decompress_snappy(data: Buffer, target: memoryview) -> int:
+    if bytes(data[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
+        return _decompress_snappy_block(data, target, 0)
+    view = memoryview(data)
+    position, written, room = _XERIAL_HEAD, 0, len(target)
     while position < len(data):
+        if room < 0:
+            raise ExpandsTooFar(SNAPPY, len(target))
+        room -= _LEAST_BLOCK
         if len(data) - position < _LENGTH.size:
             raise CorruptBatch("snappy: the length of a block is cut off")
         (length,) = _LENGTH.unpack_from(data, position)
         position += _LENGTH.size
         if not 0 <= length <= len(data) - position:
             raise CorruptBatch(f"snappy: a block claims {length} bytes, {len(data) - position} are left")
-        plain += _decompress_snappy_block(data[position : position + length], limit - len(plain))
+        written = _decompress_snappy_block(view[position : position + length], target, written)
         position += length
-    return bytes(plain)
+    return written
 
 
-def _decompress_snappy_block(block: bytes, limit: int) -> bytes:
-    if cramjam.snappy.decompress_raw_len(block) > limit:
-        raise ExpandsTooFar(SNAPPY, limit)
-    return bytes(cramjam.snappy.decompress_raw(block))
+def _decompress_snappy_block(block: Buffer, target: memoryview, at: int) -> int:
+    """The position behind it in the target."""
+    size: int = cramjam.snappy.decompress_raw_len(block)
+    if size > len(target) - at:
+        raise ExpandsTooFar(SNAPPY, len(target))
+    written: int = cramjam.snappy.decompress_raw_into(block, target[at : at + size])
+    return at + written

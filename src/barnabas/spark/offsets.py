@@ -78,7 +78,7 @@ def names_of(partitions: Iterable[Partition]) -> str:
 def _json(text: str, form: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):  # the latter for a thousand brackets
         raise ValueError(form) from None
 
 

@@ -80,7 +80,8 @@ def test_the_software_of_the_client_is_kept_on_its_connection(version: int) -> N
 
 
 @pytest.mark.parametrize(
-    ("name", "software"), [("", "1"), ("a b", "1"), ("-a", "1"), ("a", "1."), ("ä", "1"), ("a\n", "1")]
+    ("name", "software"),
+    [("", "1"), ("a b", "1"), ("-a", "1"), ("a", "1."), ("ä", "1"), ("a\n", "1"), ("a" * 257, "1"), ("a", "1" * 257)],
 )
 def test_a_bad_software_name_or_version_is_an_invalid_request(name: str, software: str) -> None:
     with pytest.raises(KafkaError) as caught:

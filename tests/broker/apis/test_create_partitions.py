@@ -98,3 +98,20 @@ def test_a_failing_disk_leaves_the_topic_as_it_was(broker: AdminBroker, monkeypa
     monkeypatch.setattr(broker.logs, "create", fail, raising=False)
     assert codes(ask(broker, grow("orders", 3))) == {"orders": ErrorCode.KAFKA_STORAGE_ERROR}
     assert broker.catalog.snapshot.topics["orders"].partition_count == 1
+
+
+def test_the_cap_is_on_all_topics_of_a_request_together(tmp_path: Path) -> None:
+    with AdminBroker(tmp_path / "data", barnabas_request_max_partitions=10) as broker:
+        broker.topics.create([NewTopic("a", 1), NewTopic("b", 1), NewTopic("c", 1)])
+        topics = [CreatePartitionsTopic(name=name, count=7, assignments=None) for name in "abc"]
+        answer = broker.ask(CreatePartitionsRequest(topics=topics, timeout_ms=1000, validate_only=False), 3)
+        codes = {result.name: result.error_code for result in answer.results}
+        assert codes == {"a": 0, "b": ErrorCode.POLICY_VIOLATION, "c": ErrorCode.POLICY_VIOLATION}
+        assert broker.catalog.snapshot.topics["b"].partition_count == 1
+
+
+def test_a_name_as_long_as_the_protocol_allows_is_answered(broker: AdminBroker) -> None:
+    """The message names it, and must still fit the answer."""
+    answer = ask(broker, grow("x" * 32767, 3))
+    assert codes(answer) == {"x" * 32767: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert "…" in answer.results[0].error_message

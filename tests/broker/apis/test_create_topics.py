@@ -188,3 +188,37 @@ def test_a_failing_disk_is_told_and_leaves_no_topic(broker: AdminBroker, monkeyp
     assert not broker.catalog.snapshot.topics
     assert not broker.log_dirs()
     assert codes(create(broker, topic("orders", 3))) == {"orders": 0}
+
+
+def test_a_topic_beyond_the_cap_does_not_keep_a_smaller_one_from_being_created(tmp_path: Path) -> None:
+    with AdminBroker(tmp_path / "data", barnabas_request_max_partitions=10) as broker:
+        answer = broker.ask(CreateTopicsRequest(topics=[topic("wide", 11), topic("fits", 10), topic("late", 1)]), 7)
+        assert codes(answer) == {"wide": ErrorCode.POLICY_VIOLATION, "fits": 0, "late": ErrorCode.POLICY_VIOLATION}
+
+
+def test_an_error_text_is_short_and_not_repeated_for_ever(broker: AdminBroker) -> None:
+    """A text of more than 32 767 bytes does not fit the field and was answered with UNKNOWN_SERVER_ERROR."""
+    assigned = topic("assigned", -1)
+    assigned.replication_factor = -1
+    assigned.assignments = [CreatableReplicaAssignment(partition_index=0, broker_ids=[NODE_ID] * 20_000)]
+    unknown = topic("configured", 1)
+    unknown.configs = [CreatableTopicConfig(name="x" * 32_000, value="1")]
+    first, second = broker.ask(CreateTopicsRequest(topics=[assigned, unknown]), 7).topics
+    assert (first.error_code, second.error_code) == (
+        ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+        ErrorCode.INVALID_CONFIG,
+    )
+    assert len(first.error_message) < 1100
+    assert len(second.error_message) < 1100
+    many = broker.ask(CreateTopicsRequest(topics=[topic(f"{number} ", 1) for number in range(500)]), 7).topics
+    assert {result.error_code for result in many} == {ErrorCode.INVALID_TOPIC_EXCEPTION}
+    assert sum(result.error_message is not None for result in many) == 100
+
+
+def test_configs_that_do_not_fit_the_answer_are_left_out(tmp_path: Path) -> None:
+    with AdminBroker(tmp_path / "data", barnabas_response_max_bytes=4_000) as broker:
+        wanted = CreateTopicsRequest(topics=[topic(f"t{number}", 1) for number in range(8)], validate_only=True)
+        results = broker.ask(wanted, 7).topics
+        assert {result.error_code for result in results} == {0}
+        assert results[0].configs
+        assert results[-1].configs is None

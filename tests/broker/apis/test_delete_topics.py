@@ -55,6 +55,15 @@ def test_a_topic_goes_with_its_data_and_waiting_fetches_are_woken(broker: AdminB
         assert answer.responses[0].topic_id == topic.topic_id
 
 
+@pytest.mark.parametrize("version", [5, 6])
+def test_internal_topics_stay(broker: AdminBroker, version: int) -> None:
+    broker.topics.create([NewTopic("__consumer_offsets", 1, {}, True)])
+    made(broker, "orders")
+    answer = broker.ask(request(version, "__consumer_offsets", "orders"), version)
+    assert codes(answer) == [("__consumer_offsets", ErrorCode.INVALID_TOPIC_EXCEPTION), ("orders", 0)]
+    assert set(broker.catalog.snapshot.topics) == {"__consumer_offsets"}
+
+
 def test_a_topic_is_deleted_by_id(broker: AdminBroker) -> None:
     topic = made(broker, "orders")
     unknown = uuid4()

@@ -97,3 +97,14 @@ def test_a_negative_cursor_is_refused(broker: AdminBroker) -> None:
     broker.topics.create([NewTopic("a", 1)])
     (topic,) = describe(broker, "a", cursor=("a", -1)).topics
     assert topic.error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_unknown_topics_fill_a_page_too(broker: AdminBroker) -> None:
+    names = [f"none-{number:04}" for number in range(3_000)]
+    body = DescribeTopicPartitionsRequest(topics=[TopicRequest(name=name) for name in names])
+    first = broker.ask(body, 0)
+    assert [topic.name for topic in first.topics] == names[:2_000]
+    body.cursor = first.next_cursor
+    second = broker.ask(body, 0)
+    assert [topic.name for topic in second.topics] == names[2_000:]
+    assert second.next_cursor is None

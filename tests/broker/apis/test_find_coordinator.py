@@ -42,3 +42,13 @@ def test_an_unknown_kind_of_key_is_an_invalid_request() -> None:
 
 def test_version_0_has_neither_kind_nor_message() -> None:
     assert refused(FindCoordinatorRequest(key="g"), 0).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+def test_an_answer_is_no_multiple_of_its_request() -> None:
+    """It was 38 times as large: each key was answered as often as it was named, and each with the same text."""
+    keys = [f"k{number}" for number in range(10_000)]
+    body = FindCoordinatorRequest(coordinator_keys=keys * 2)
+    parts = encode_response(error_response(body, 6, KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "x" * 60)), 6)
+    size = sum(map(len, parts))
+    assert size < 5 * sum(len(key) + 1 for key in keys)
+    assert [each.key for each in refused(body, 6).coordinators] == keys

@@ -171,3 +171,20 @@ def test_metadata_of_many_topics_takes_time_in_proportion(broker: AdminBroker) -
     small = min(seconds(1_000) for _ in range(3))
     large = min(seconds(10_000) for _ in range(3))
     assert large < 50 * small
+
+
+def test_a_topic_of_more_partitions_than_a_request_may_create_is_refused(tmp_path: Path) -> None:
+    """With num.partitions=200000 one name was 25 s without an answer."""
+    with AdminBroker(tmp_path / "data", num_partitions=5, barnabas_request_max_partitions=4) as broker:
+        (refused,) = broker.ask(by_name("wide", create=True), 12).topics
+        assert refused.error_code == ErrorCode.POLICY_VIOLATION
+        assert not broker.catalog.snapshot.topics
+
+
+def test_one_request_creates_no_more_partitions_than_it_may(tmp_path: Path) -> None:
+    with AdminBroker(tmp_path / "data", num_partitions=3, barnabas_request_max_partitions=10) as broker:
+        wanted = [f"t{number}" for number in range(5)]
+        codes = {topic.name: topic.error_code for topic in broker.ask(by_name(*wanted, create=True), 12).topics}
+        assert sorted(codes.values()) == [0, 0, 0, 3, 3]
+        codes = {topic.name: topic.error_code for topic in broker.ask(by_name(*wanted, create=True), 12).topics}
+        assert set(codes.values()) == {0}, "who asks again gets the others"

@@ -18,6 +18,7 @@ from barnabas.broker.log.pacing import Pacer, Throttle
 from barnabas.broker.log.partition_log import PartitionLog
 from barnabas.clock import ManualClock, SystemClock
 from barnabas.records.batch import HEADER, HEADER_SIZE, PREFIX, PREFIX_SIZE, crc32c
+from barnabas.threads import ThreadFailedToStart
 from tests.broker.log.compacted import CompactedStore, batches, keyed, latest, records
 from tests.records.batches import NOW_MS
 from tests.waiting import wait_until
@@ -343,3 +344,65 @@ def test_a_cleaner_that_is_turned_off_does_nothing(tmp_path: Path) -> None:
         assert not [thread for thread in threading.enumerate() if "cleaner" in thread.name]
     finally:
         manager.shutdown()
+
+
+def test_a_cleaner_may_rest_for_longer_than_the_platform_can_wait(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Issue 18, C3: log.cleaner.backoff.ms=2^63-1 made the cleaner spin on OverflowError. New settings wake it up."""
+    config = LogConfig(segment_bytes=2000, cleanup_policy=("compact",), min_cleanable_dirty_ratio=0.01)
+    settings = LogManagerSettings((str(tmp_path),), defaults=config, cleaner=CleanerSettings(backoff_ms=2**63 - 1))
+    manager = LogManager(settings, SystemClock())
+    manager.startup()
+    try:
+        log = manager.create("t", 0, uuid.uuid4())
+        for number in range(200):
+            log.append(keyed([(b"k%d" % (number % 3), b"x" * 50)], timestamp=NOW_MS))
+        manager.cleaner.reconfigure(CleanerSettings(backoff_ms=2**63 - 1, threads=2))
+        wait_until(lambda: len(records(log)) < 60, what="the cleaning after the wake-up")
+        assert manager.cleaner.dead_threads == 0
+    finally:
+        assert manager.shutdown(30)
+    assert not [record for record in caplog.records if record.exc_info]
+
+
+def test_a_cleaner_that_cannot_be_started_leaves_those_that_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Issue 18, C2."""
+    manager = LogManager(LogManagerSettings((str(tmp_path),)), SystemClock())
+    manager.startup()
+    try:
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", _no_thread_left)
+            with pytest.raises(ThreadFailedToStart, match="no thread left"):
+                manager.cleaner.reconfigure(CleanerSettings(threads=4))
+        assert manager.cleaner.dead_threads == 0
+        manager.cleaner.reconfigure(CleanerSettings(threads=3))
+        names = sorted(thread.name for thread in threading.enumerate() if "log-cleaner" in thread.name)
+        assert names == [f"barnabas-log-cleaner-{number}" for number in range(3)]
+        manager.cleaner.reconfigure(CleanerSettings(threads=1))
+        wait_until(lambda: len([each for each in threading.enumerate() if "log-cleaner" in each.name]) == 1)
+    finally:
+        assert manager.shutdown(30)
+
+
+def _no_thread_left(_: threading.Thread) -> None:
+    raise RuntimeError("no thread left")
+
+
+def test_a_cleaner_that_waits_for_its_rate_follows_a_higher_one() -> None:
+    clock = ManualClock()
+    throttle = Throttle(clock, 1)
+    waits: list[float] = []
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        clock.advance(seconds)
+        if len(waits) == 3:
+            throttle.set_rate(1e9)
+
+    pacer = Pacer(clock, throttle, lambda: False, wait)
+    pacer(1_000_000)
+    pacer(1_000_000)
+    assert len(waits) < 6

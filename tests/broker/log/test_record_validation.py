@@ -12,14 +12,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from barnabas.broker.log.config import LogConfig
-from barnabas.broker.log.record_validation import MAX_ERRORS_NAMED
 from barnabas.broker.log.results import AppendOrigin, RecordsRefused
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.records.batch import HEADER_SIZE, PREFIX, BatchHeader, crc32c
 from barnabas.records.compression import CODEC_NAMES, compress, decompress
-from barnabas.records.reader import record_times
+from barnabas.records.kernel.record_layout import MAX_UNFIT
 from tests.broker.log.stores import Store, headers_of, region_bytes
-from tests.records.batches import NOW_MS, Batch, batch, end_marker, record, sequenced, varint
+from tests.records.batches import NOW_MS, Batch, batch, end_marker, record, record_times, sequenced, varint
 
 CODECS = range(5)
 COMPACT = ("compact",)
@@ -128,9 +127,9 @@ def test_a_compacted_topic_takes_only_records_with_keys(tmp_path: Path, codec: i
 
 def test_an_answer_names_at_most_so_many_records(tmp_path: Path) -> None:
     with Store(tmp_path, cleanup_policy=("compact", "delete")) as store:
-        error = refused(store, batch(MAX_ERRORS_NAMED + 500, size=1))
-        assert named(error) == list(range(MAX_ERRORS_NAMED))
-        assert f"{MAX_ERRORS_NAMED + 500} record errors in total" in error.message
+        error = refused(store, batch(MAX_UNFIT + 500, size=1))
+        assert named(error) == list(range(MAX_UNFIT))
+        assert f"{MAX_UNFIT + 500} record errors in total" in error.message
 
 
 # Timestamps.

@@ -11,7 +11,14 @@ from typing import Any
 import pytest
 
 from barnabas.broker.listeners import Listener
-from barnabas.broker.network.acceptor import BACK_OFF_MS, Acceptor, BindFailed, SocketOptions, plain_address
+from barnabas.broker.network.acceptor import (
+    ACCEPTS_PER_TURN,
+    BACK_OFF_MS,
+    Acceptor,
+    BindFailed,
+    SocketOptions,
+    plain_address,
+)
 from barnabas.broker.network.connection_quotas import ConnectionQuotas
 from barnabas.errors import ConfigError
 from tests.broker.network.toy_broker import LISTENER, toy_config
@@ -370,3 +377,15 @@ def test_the_thread_has_kafkas_name_and_ends_promptly() -> None:
     start = time.monotonic()
     assert acceptor.shutdown(5)
     assert time.monotonic() - start < 2
+
+
+def test_a_burst_of_connections_waits_in_the_backlog_and_is_accepted_in_turns(make: Make) -> None:
+    """Issue 18, M5: with a backlog of 50 the fifty-second client waited for TCP's next attempt, a second later."""
+    setup = make(options=SocketOptions(backlog=toy_config()["socket.listen.backlog.size"]))
+    for processor in setup.processors:
+        processor.room = 1000
+    setup.connect(120)  # nothing is accepted meanwhile
+    setup.acceptor.run_once()
+    assert sum(setup.counts) == ACCEPTS_PER_TURN
+    setup.acceptor.run_once()
+    assert sum(setup.counts) == 120

@@ -10,7 +10,8 @@ import pytest
 
 from barnabas import TRACE
 from barnabas.broker.network import processor as processor_module
-from barnabas.broker.network.processor import MAX_INDEX, NEW_CONNECTIONS
+from barnabas.broker.network.mailbox import NEW_CONNECTIONS
+from barnabas.broker.network.processor import MAX_INDEX
 from barnabas.broker.network.request import Request
 from barnabas.clock import ManualClock
 from barnabas.net.mute import MuteState
@@ -57,7 +58,7 @@ def test_the_queue_of_new_connections_is_bounded(one: DrivenProcessor) -> None:
         assert not one.processor.accept(pairs[-1][0], "peer")
         assert not one.processor.accept_waiting(pairs[-1][0], "peer", lambda: False)
     finally:
-        one.processor._new.clear()
+        one.processor._mailbox.close()
         for _ in range(NEW_CONNECTIONS):
             one.quotas.release("PLAINTEXT", "peer")
         for pair in pairs:
@@ -306,20 +307,21 @@ def test_the_connection_idle_longest_is_closed_when_there_are_too_many() -> None
     """RP-18."""
     clock = ManualClock()
     with driven(clock=clock) as one:
-        idle, active = one.connect(), one.connect()
+        idle, active, third = one.connect(), one.connect(), one.connect()
         clock.advance(1)
         one.turn()
-        active.sendall(metadata())
-        one.receive().respond(MetadataResponse())
-        one.turn()
-        one.config.set_dynamic({"max.connections": "1"})
+        for client in (active, third):
+            client.sendall(metadata())
+            one.receive().respond(MetadataResponse())
+            one.turn()
+        one.config.set_dynamic({"max.connections": "2"})
         one.quotas.configure(one.config)
         one.turn()
         assert wire.is_closed(idle)
-        assert one.quotas.total == 1
+        assert one.quotas.total == 2
         assert wire.read_frame(active)
         one.turn(3)
-        assert one.quotas.total == 1
+        assert one.quotas.total == 2
 
 
 def flexible_api_versions(name: str, version: str) -> bytes:
@@ -471,28 +473,6 @@ def test_an_error_of_an_api_inline_is_answered_as_its_error() -> None:
 
 
 # ---- waking and ending -----------------------------------------------------------------------------------------------
-
-
-def test_only_a_sleeping_processor_is_woken_and_only_once(
-    one: DrivenProcessor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    client = one.connect()
-    client.sendall(metadata())
-    response = one.receive().prepare(MetadataResponse())
-    assert response is not None
-    wakes: list[int] = []
-    monkeypatch.setattr(one.processor.selector, "wakeup", lambda: wakes.append(1))
-    one.processor.enqueue_response(response)
-    one.processor.wake()
-    assert wakes == []
-    one.processor._asleep = True
-    assert one.processor.post_response(response)
-    one.processor.enqueue_response(response)
-    one.processor.enqueue_response(response)
-    one.processor.wake()
-    assert wakes == [1]
-    assert one.processor.response_queue_size() == 4
-    one.processor._responses.clear()
 
 
 def test_a_backlog_that_nobody_takes_wakes_a_further_handler(one: DrivenProcessor) -> None:

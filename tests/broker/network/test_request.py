@@ -179,3 +179,11 @@ def test_a_request_describes_who_asked_for_what(channel: RequestChannel) -> None
     text = repr(toy_request(channel, metadata(9)))
     for part in ("Metadata", "key=3", "version=1", "correlation=9", "client=wire", "PLAINTEXT", "User:ANONYMOUS"):
         assert part in text
+
+
+def test_a_client_id_cannot_forge_a_line_of_the_log(channel: RequestChannel) -> None:
+    """Issue 18."""
+    request = toy_request(channel)
+    request.header.client_id = "a\nERROR forged\x1b[2J" + "x" * 30_000
+    assert repr(request).isprintable()
+    assert len(repr(request)) < 1000

@@ -5,6 +5,8 @@ from __future__ import annotations
 import socket
 import struct
 import threading
+import time
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import pytest
@@ -536,3 +538,38 @@ def test_figures_can_be_read_after_the_end() -> None:
         assert "PLAINTEXT" in repr(server)
     assert server.request_metrics.snapshot()["ApiVersions"].count == 1
     assert server.network_idle_share() <= 1
+
+
+@pytest.mark.serial
+def test_a_thousand_clients_that_connect_in_a_row_are_all_accepted() -> None:
+    """Issue 18, M5: took 15 s when the backlog was 50, a second for each client that found no room."""
+    with serving() as server, ExitStack() as clients:
+        start = time.monotonic()
+        for _ in range(1000):
+            clients.enter_context(client_of(server))
+        wait_until(lambda: server.connection_count() == 1000)
+        assert time.monotonic() - start < 10
+        assert server.quotas.total == 1000
+
+
+def test_large_requests_that_never_end_make_nobody_wait() -> None:
+    """Issue 18, M1: three connections announce more than the memory and send four bytes of it, three others send most of it."""
+    limit, announced = 8_000_000, struct.pack(">i", 7_900_000)
+    with serving(queued_max_request_bytes=limit) as server, ExitStack() as opened:
+        for _ in range(3):
+            opened.enter_context(client_of(server)).sendall(announced + bytes(4))
+        left = {opened.enter_context(client_of(server)): 7_000_000 for _ in range(3)}
+        for client in left:
+            client.sendall(announced)
+            client.setblocking(False)
+
+        def memory_is_used_up() -> bool:
+            for client, unsent in left.items():
+                with suppress(BlockingIOError):
+                    left[client] = unsent - client.send(bytes(min(unsent, 65_536)))
+            return server.memory_pool.available() <= 0
+
+        wait_until(memory_is_used_up)
+        with client_of(server) as other:
+            for number in range(100):
+                assert wire.ask(other, metadata(number))[:4] == struct.pack(">i", number)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from barnabas.records.batch import BatchHeader, CorruptBatch
 from tests.records.batches import varint
 from tests.records.kernel.forms import COMPILED, PLAIN, Kernel, load
-from tests.records.kernel.test_record_layout import Row, write_all
+from tests.records.kernel.test_record_layout import STRANGE, UNREADABLE, Row, write_all
 
 FORMS = [kernel for kernel in map(load, (PLAIN, COMPILED)) if kernel is not None]
 content = st.none() | st.binary(max_size=40)
@@ -101,6 +101,18 @@ def test_lengths_that_lie_are_refused_before_bytes_are_copied(kernel: Kernel) ->
             assert tracemalloc.get_traced_memory()[1] < 60_000_000
         finally:
             tracemalloc.stop()
+
+
+@pytest.mark.parametrize("data", STRANGE)
+def test_lengths_below_minus_1_in_an_old_log_mean_none_as_in_java(kernel: Kernel, data: bytes) -> None:
+    (record,) = kernel.fetched.batch_records(data, 0, header_of(1), "t", 0, 0)
+    assert (record.key, record.value, record.headers) == (None, None, (("", None),))
+
+
+@pytest.mark.parametrize("data", UNREADABLE)
+def test_what_java_refuses_to_read_is_an_error_and_not_a_loop(kernel: Kernel, data: bytes) -> None:
+    with pytest.raises(CorruptBatch, match="does not fit"):
+        kernel.fetched.batch_records(data, 0, header_of(1), "t", 0, 0)
 
 
 def test_a_record_can_get_another_key_and_value(kernel: Kernel) -> None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import struct
 from collections.abc import Sequence
 from typing import NamedTuple
+from unittest import mock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
-from barnabas.records.batch import CorruptBatch
+from barnabas.records.batch import CorruptBatch, crc32c
 from tests.records.batches import NOW_MS, varint
 from tests.records.kernel.forms import COMPILED, PLAIN, Kernel, load
 
@@ -145,9 +147,126 @@ def test_a_start_outside_the_data_is_refused(kernel: Kernel, start: int) -> None
         kernel.record_layout.check_records(b"x" * 20, start, 0)
 
 
-def test_negative_lengths_mean_that_there_is_none_as_in_kafka(kernel: Kernel) -> None:
-    data = varint(6) + b"\0" + b"\0\0" + varint(-7) + varint(-9) + b"\0"
-    assert kernel.record_layout.check_records(data, 0, 1).first_without_key == 0
+def with_lengths(key: int, value: int, headers: int, name: int, header_value: int) -> bytes:
+    """A record with one header, all of whose fields are empty, and these lengths."""
+    body = b"\0\0\0" + b"".join(map(varint, (key, value, headers, name, header_value)))
+    return varint(len(body)) + body
+
+
+STRANGE = [
+    with_lengths(-2, -1, 1, 0, -1),
+    with_lengths(-1, -2, 1, 0, -1),
+    with_lengths(-1, -1, 1, 0, -2),
+    with_lengths(-(2**40), -1, 1, 0, -1),
+    with_lengths(-1, -1, 1, 0, -(2**62)),
+]
+UNREADABLE = [with_lengths(-1, -1, -1, 0, -1), with_lengths(-1, -1, 1, -1, -1), with_lengths(-1, -1, 2, 0, -1)]
+
+
+@pytest.mark.parametrize("data", STRANGE)
+def test_lengths_below_minus_1_are_read_as_none_but_not_written(kernel: Kernel, data: bytes) -> None:
+    """Java's client reads any negative length as none; librdkafka stops reading the partition, for ever."""
+    assert kernel.record_layout.check_records(data, 0, 1, False).first_without_key == 0
+    assert len(kernel.record_layout.record_spans(data, 0, 1)) == kernel.record_layout.SPAN_FIELDS
+    with pytest.raises(CorruptBatch, match="a field that does not fit"):
+        kernel.record_layout.check_records(data, 0, 1)
+    assert kernel.record_layout.check_batch(one_record_batch(data), 1 << 20) is None
+
+
+@pytest.mark.parametrize("data", UNREADABLE)
+def test_headers_without_a_name_and_negative_counts_are_corrupt(kernel: Kernel, data: bytes) -> None:
+    for strict in (True, False):
+        with pytest.raises(CorruptBatch, match="a field that does not fit"):
+            kernel.record_layout.check_records(data, 0, 1, strict)
+
+
+def test_an_integer_of_more_than_five_bytes_is_not_written(kernel: Kernel) -> None:
+    """Java's client refuses to read it, each time anew."""
+    long_zero = b"\x80" * 5 + b"\0"
+    for before, after in ((b"\0\0", b"\1\1\0"), (b"\0\0\0", b"\1\0"), (b"\0\0\0\1", b"\0"), (b"\0\0\0\1\1", b"")):
+        body = before + long_zero + after
+        with pytest.raises(CorruptBatch, match="a field that does not fit"):
+            kernel.record_layout.check_records(varint(len(body)) + body, 0, 1)
+        kernel.record_layout.check_records(varint(len(body)) + body, 0, 1, False)
+    body = b"\0\0\0\1\1\0"
+    with pytest.raises(CorruptBatch, match="its length is wrong"):
+        kernel.record_layout.check_records(b"\x8c" + b"\x80" * 4 + b"\0" + body, 0, 1)
+    timestamp = b"\x80" * 9 + b"\0"  # 64 bits, so ten bytes are allowed
+    body = b"\0" + timestamp + b"\0\1\1\0"
+    kernel.record_layout.check_records(varint(len(body)) + body, 0, 1)
+
+
+LENGTHS = st.integers(-3, 2) | st.integers(-(2**63), 2**63 - 1)
+
+
+@given(fields=st.tuples(LENGTHS, LENGTHS, LENGTHS, LENGTHS, LENGTHS), rest=st.binary(max_size=6))
+def test_both_forms_agree_about_every_length(fields: tuple[int, int, int, int, int], rest: bytes) -> None:
+    forms = [kernel for kernel in (_PLAIN, _COMPILED) if kernel is not None]
+    body = with_lengths(*fields)[1:] + rest
+    data = varint(len(body)) + body
+    batch = one_record_batch(data)
+    answers = []
+    for kernel in forms:
+        layout = kernel.record_layout
+        try:
+            good = layout.check_records(data, 0, 1) is not None
+        except CorruptBatch:
+            good = False
+        assert good == (layout.check_batch(batch, 1 << 20) is not None)
+        answers.append([good, *(_answer(kernel, function, data, 1) for function in ("check_records", "record_spans"))])
+        if good:
+            assert min(fields[0], fields[1]) >= -1
+            assert fields[2] >= 0
+    assert answers[0] == answers[-1]
+
+
+def one_record_batch(record: bytes) -> bytes:
+    tail = struct.pack(">hiqqqhii", 0, 0, NOW_MS, NOW_MS, -1, -1, -1, 1) + record
+    return struct.pack(">qiibI", 0, len(tail) + 9, -1, 2, crc32c(tail)) + tail
+
+
+@given(rows=rows_of, from_offset=st.integers(0, 21), from_time=st.integers(-(2**40), 2**40))
+def test_the_first_record_of_a_time_is_found(kernel: Kernel, rows: list[Row], from_offset: int, from_time: int) -> None:
+    times = [row.timestamp_delta for row in rows]
+    first = next((number for number in range(from_offset, len(rows)) if times[number] >= from_time), -1)
+    looked_at = times[from_offset : first + 1] if first >= 0 else times[from_offset:]
+    found = kernel.record_layout.find_time(b"xx" + write_all(rows), 2, len(rows), from_offset, from_time)
+    assert found == (times[first] if first >= 0 else 0, first, max(looked_at, default=-(2**63)))
+
+
+def test_what_lies_behind_the_record_of_a_time_is_not_looked_at(kernel: Kernel) -> None:
+    data = write_all([A, B, C])[:-1]
+    assert kernel.record_layout.find_time(data, 0, 3, 0, 9).offset_delta == 1
+    with pytest.raises(CorruptBatch, match="record 2: its length"):
+        kernel.record_layout.find_time(data, 0, 3, 0, 10)
+
+
+@given(
+    rows=rows_of,
+    needs_key=st.booleans(),
+    times=st.tuples(st.integers(-(2**40), 2**40), st.integers(-(2**40), 2**40), st.integers(-(2**40), 2**40)),
+    most=st.sampled_from([3, 1000]),
+)
+def test_unfit_records_are_counted_and_the_first_are_named(
+    kernel: Kernel, rows: list[Row], needs_key: bool, times: tuple[int, int, int], most: int
+) -> None:
+    without_key = [number for number, row in enumerate(rows) if needs_key and row.key is None]
+    wrong_times = [
+        number
+        for number, row in enumerate(rows)
+        if number not in without_key
+        and row.timestamp_delta != times[2]
+        and not times[0] <= row.timestamp_delta <= times[1]
+    ]
+    with mock.patch.object(kernel.record_layout, "MAX_UNFIT", most):
+        unfit = kernel.record_layout.unfit_records(b"xx" + write_all(rows), 2, len(rows), needs_key, times)
+    assert (unfit.without_key, unfit.wrong_times) == (len(without_key), len(wrong_times))
+    lengths = [-1 if row.key is None else len(row.key) for row in rows]
+    expected = [
+        (number, rows[number].timestamp_delta, lengths[number]) for number in sorted(without_key + wrong_times)[:most]
+    ]
+    first = list(unfit.first)
+    assert list(zip(first[::3], first[1::3], first[2::3], strict=True)) == expected
 
 
 @pytest.mark.parametrize("form", [PLAIN, COMPILED])
@@ -184,13 +303,18 @@ def test_both_forms_say_the_same_of_damaged_records(rows: list[Row], count: int,
         damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
     damaged = damaged[: data.draw(st.integers(0, len(damaged)))] + data.draw(st.binary(max_size=12))
     answers = [
-        [_answer(kernel, function, bytes(damaged), count) for function in ("check_records", "record_spans")]
+        [
+            _answer(kernel, function, source, count)
+            for function in ("check_records", "record_spans")
+            for source in (bytes(damaged), memoryview(damaged))
+            if function == "check_records" or isinstance(source, bytes)
+        ]
         for kernel in forms
     ]
     assert answers[0] == answers[-1]
 
 
-def _answer(kernel: Kernel, function: str, data: bytes, count: int) -> object:
+def _answer(kernel: Kernel, function: str, data: bytes | memoryview, count: int) -> object:
     try:
         return getattr(kernel.record_layout, function)(data, 0, count)
     except CorruptBatch as problem:

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas.records.batch import HEADER, HEADER_SIZE, BatchHeader, crc32c
+from tests.records.batches import NOW_MS
 from tests.records.kernel.forms import COMPILED, PLAIN, Kernel, load
-from tests.records.kernel.test_record_layout import Row, rows_of, write_all
+from tests.records.kernel.test_record_layout import STRANGE, UNREADABLE, Row, one_record_batch, rows_of, write_all
 
 FORMS = [kernel for kernel in map(load, (PLAIN, COMPILED)) if kernel is not None]
 ALL = 1 << 60
@@ -92,6 +93,19 @@ def test_damage_ends_the_run_or_makes_other_records_but_never_reads_beyond(
     assert columns.rows == run.sizes.rows
     if check and place % len(damaged) >= 17 and bytes(damaged) != batch(rows, 900):
         assert run.stop == len(whole)
+
+
+@pytest.mark.parametrize("record", STRANGE)
+def test_lengths_below_minus_1_in_an_old_log_mean_none_as_in_java(kernel: Kernel, record: bytes) -> None:
+    run = measured(kernel, one_record_batch(record))
+    assert rows_in(kernel.runs.RunColumns([run])) == [(0, NOW_MS, 0, None, None, [(b"", None)])]
+
+
+@pytest.mark.parametrize("record", UNREADABLE)
+def test_a_run_ends_before_what_java_refuses_to_read(kernel: Kernel, record: bytes) -> None:
+    good = batch([Row(0, None, b"v")], 0)
+    run = measured(kernel, good + one_record_batch(record))
+    assert (run.stop, run.sizes.rows) == (len(good), 1)
 
 
 def test_columns_of_many_records_with_all_some_or_no_cells(kernel: Kernel) -> None:

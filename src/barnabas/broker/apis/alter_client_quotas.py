@@ -1,7 +1,7 @@
 """AlterClientQuotas (key 49), versions 0-1 (KIP-546; KIP-612 for ip).
 
 Sets or removes quotas of users, client ids, both, or addresses, each also as default (null name). What is valid is stored
-in one commit and in force at once; each entity is answered by itself and changed as a whole or not at all.
+and in force at once, many entities in several commits; each entity is answered by itself and changed as a whole or not at all.
 Thread: handler (writes the catalog, never inline). Lock: `_LOCK`, so that the order in which limits are stored is also the
 order in which they come into force.
 """
@@ -12,8 +12,10 @@ import threading
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from barnabas.broker.apis.error_texts import ErrorTexts
 from barnabas.broker.catalog import QuotaEntity, quota_entity
 from barnabas.broker.client_quota_entities import apply, check_entity, check_value
+from barnabas.broker.slices import slices
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
@@ -36,6 +38,7 @@ def handle(request: Request, broker: BrokerServices) -> AlterClientQuotasRespons
     body: AlterClientQuotasRequest = request.body
     times = Counter(_entity(entry) for entry in body.entries)
     changes: Changes = {}
+    texts = ErrorTexts()
     answers = []
     for entry in body.entries:
         entity = _entity(entry)
@@ -44,16 +47,17 @@ def handle(request: Request, broker: BrokerServices) -> AlterClientQuotasRespons
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "The entity is named twice in one request.")
             changes[entity] = _change(entity, entry)
         except KafkaError as error:
-            answers.append(_answer(entry, error))
+            answers.append(_answer(entry, error, texts))
         else:
-            answers.append(_answer(entry, None))
+            answers.append(_answer(entry, None, texts))
     if changes and not body.validate_only:
         _store(changes, broker)
     return AlterClientQuotasResponse(entries=answers)
 
 
 def error_response(body: AlterClientQuotasRequest, version: int, error: KafkaError) -> AlterClientQuotasResponse:
-    return AlterClientQuotasResponse(entries=[_answer(entry, error) for entry in body.entries])
+    texts = ErrorTexts()
+    return AlterClientQuotasResponse(entries=[_answer(entry, error, texts) for entry in body.entries])
 
 
 def _entity(entry: EntryData) -> QuotaEntity:
@@ -72,16 +76,17 @@ def _change(entity: QuotaEntity, entry: EntryData) -> dict[str, float | None]:
 
 
 def _store(changes: Changes, broker: BrokerServices) -> None:
-    with _LOCK:
-        broker.catalog.set_quotas(changes)
-        for entity, values in changes.items():
-            for key, value in values.items():
-                apply(broker.quotas, broker.connection_quotas, entity, key, value)
+    for some in slices(list(changes.items())):
+        with _LOCK:
+            broker.catalog.set_quotas(dict(some))
+            for entity, values in some:
+                for key, value in values.items():
+                    apply(broker.quotas, broker.connection_quotas, entity, key, value)
 
 
-def _answer(entry: EntryData, error: KafkaError | None) -> EntryDataResponse:
+def _answer(entry: EntryData, error: KafkaError | None, texts: ErrorTexts) -> EntryDataResponse:
     return EntryDataResponse(
         error_code=error.code if error else 0,
-        error_message=error.message if error else None,
+        error_message=texts.of(error),
         entity=[EntityData(entity_type=part.entity_type, entity_name=part.entity_name) for part in entry.entity],
     )

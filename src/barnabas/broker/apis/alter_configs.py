@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from barnabas.broker.apis import config_resources
+from barnabas.broker.apis.error_texts import ErrorTexts
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.alter_configs import (
     AlterConfigsRequest,
@@ -25,11 +26,19 @@ if TYPE_CHECKING:
 def handle(request: Request, broker: BrokerServices) -> AlterConfigsResponse:
     body: AlterConfigsRequest = request.body
     refused = config_resources.change_each(body.resources, broker, body.validate_only, _edit)
-    return AlterConfigsResponse(responses=[_answer(*outcome) for outcome in zip(body.resources, refused, strict=True)])
+    texts = ErrorTexts()
+    return AlterConfigsResponse(
+        responses=[_answer(*outcome, texts) for outcome in zip(body.resources, refused, strict=True)]
+    )
+
+
+def weigh(body: AlterConfigsRequest, broker: BrokerServices) -> int:
+    return len(body.resources) * config_resources.CHANGE
 
 
 def error_response(body: AlterConfigsRequest, version: int, error: KafkaError) -> AlterConfigsResponse:
-    return AlterConfigsResponse(responses=[_answer(resource, error) for resource in body.resources])
+    texts = ErrorTexts()
+    return AlterConfigsResponse(responses=[_answer(resource, error, texts) for resource in body.resources])
 
 
 def _edit(resource: AlterConfigsResource) -> config_resources.ConfigEdit:
@@ -42,10 +51,12 @@ def _edit(resource: AlterConfigsResource) -> config_resources.ConfigEdit:
     return lambda _: configs
 
 
-def _answer(resource: AlterConfigsResource, error: KafkaError | None) -> AlterConfigsResourceResponse:
+def _answer(
+    resource: AlterConfigsResource, error: KafkaError | None, texts: ErrorTexts
+) -> AlterConfigsResourceResponse:
     return AlterConfigsResourceResponse(
         error_code=error.code if error else 0,
-        error_message=error.message if error else None,
+        error_message=texts.of(error),
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
     )

@@ -40,7 +40,8 @@ SUPPORTED_FEATURES = (("metadata.version", 7, 30), ("kraft.version", 0, 1))
 FINALIZED_FEATURES = (("metadata.version", 30),)
 FINALIZED_EPOCH = 0
 
-_SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+_SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]{0,254}[a-zA-Z0-9])?")
+"""Kafka's rule, and a limit that Kafka lacks: a connection remembers its names for as long as it lives."""
 
 Answers = dict[tuple[int, int], ApiVersionsResponse]
 _cached: tuple[Mapping[int, ApiRow], Answers] = ({}, {})

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
+from barnabas.broker.connection_settings import listener_row
 from barnabas.broker.dynamic_config import CLUSTER_DEFAULT
-from barnabas.broker.settings import BROKER, accepts_listener_key
+from barnabas.broker.settings import BROKER
 from barnabas.broker.topic_settings import TOPIC, topic_default
 from barnabas.config import Config, ConfigKey, ConfigType, to_text
 
@@ -140,6 +141,4 @@ def _broker_layers(broker: BrokerServices, row: ConfigKey) -> list[Synonym]:
 
 def _listener_rows(config: Config) -> list[ConfigKey]:
     """Limits of single listeners have no row of their own; those that are set are shown all the same."""
-    names = sorted(name for name in config.names() if accepts_listener_key(name))
-    text = "The limit of one listener."
-    return [ConfigKey(name, ConfigType.INT, None, text, dynamic=True) for name in names]
+    return [row for name in sorted(config.names()) if name not in BROKER and (row := listener_row(name)) is not None]

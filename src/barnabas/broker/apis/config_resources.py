@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from barnabas.broker.apis.error_texts import ErrorTexts
 from barnabas.broker.topic_names import check_name
 from barnabas.errors import ErrorCode, KafkaError
 
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 """Kafka's ConfigResource types."""
+
+CHANGE = 200
+"""How many elements of a list one changed resource weighs: it is a commit of its own."""
 
 ConfigEdit = Callable[[Mapping[str, str]], Mapping[str, str]]
 
@@ -41,6 +45,7 @@ def change_each(
     """Change each resource by itself; of each, why it was refused, if it was. `edit_of` may refuse, too."""
     times = Counter((resource.resource_type, resource.resource_name) for resource in resources)
     refused: list[KafkaError | None] = []
+    texts = ErrorTexts()
     for resource in resources:
         key = (resource.resource_type, resource.resource_name)
         try:
@@ -48,7 +53,7 @@ def change_each(
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
             change(broker, key, edit_of(resource), validate_only)
         except KafkaError as error:
-            refused.append(error)
+            refused.append(texts.kept(error))
         else:
             refused.append(None)
     return refused

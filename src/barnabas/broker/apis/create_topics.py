@@ -9,10 +9,11 @@ Thread: handler (writes the catalog, never inline). Lock: none of its own.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING
 
 from barnabas.broker.apis.config_entries import topic_entries
+from barnabas.broker.apis.error_texts import ErrorTexts
 from barnabas.broker.catalog import NewTopic, TopicInfo
 from barnabas.broker.topic_names import INTERNAL_TOPICS
 from barnabas.errors import ErrorCode, KafkaError
@@ -29,8 +30,11 @@ if TYPE_CHECKING:
     from barnabas.broker.network.request import Request
     from barnabas.broker.services import BrokerServices
 
-MAX_PARTITIONS_PER_REQUEST = 10_000
-"""Kafka's limit too: a request must not be able to fill the disk's inodes or hold the catalog for minutes."""
+NEW_PARTITION = 50
+"""How many elements of a list the creation of a partition weighs: it makes a directory and files."""
+
+CONFIG_BYTES = 8
+"""About what a config takes in an answer besides its texts."""
 
 Outcome = TopicInfo | KafkaError | None
 
@@ -39,33 +43,59 @@ def handle(request: Request, broker: BrokerServices) -> CreateTopicsResponse:
     body: CreateTopicsRequest = request.body
     new_topics = _plan(body.topics, broker)
     wanted = [new for new in new_topics.values() if isinstance(new, NewTopic)]
-    outcomes: dict[str, Outcome] = {name: new for name, new in new_topics.items() if isinstance(new, KafkaError)}
     created = broker.topics.create(wanted, body.validate_only)
-    outcomes.update(zip([new.name for new in wanted], created, strict=True))
-    return CreateTopicsResponse(topics=[_result(name, new_topics[name], outcomes[name], broker) for name in new_topics])
+    outcomes: dict[str, Outcome] = dict(zip([new.name for new in wanted], created, strict=True))
+    answer = _Answer(broker)
+    return CreateTopicsResponse(
+        topics=[answer.of(name, planned, outcomes.get(name)) for name, planned in new_topics.items()]
+    )
+
+
+def weigh(body: CreateTopicsRequest, broker: BrokerServices) -> int:
+    """Those of which there are too many are refused, which costs little."""
+    default: int = broker.config["num.partitions"]
+    most: int = broker.config["barnabas.request.max.partitions"]
+    counts = (topic.num_partitions if topic.num_partitions > 0 else default for topic in body.topics)
+    return NEW_PARTITION * sum(min(most, count) for count in counts)
 
 
 def error_response(body: CreateTopicsRequest, version: int, error: KafkaError) -> CreateTopicsResponse:
-    return CreateTopicsResponse(topics=[_failure(topic.name, error) for topic in body.topics])
+    texts = ErrorTexts()
+    return CreateTopicsResponse(topics=[_failure(topic.name, error, texts) for topic in body.topics])
 
 
 def _plan(topics: Sequence[CreatableTopic], broker: BrokerServices) -> dict[str, NewTopic | KafkaError]:
     """What to create, by name in the order of the request, or what is wrong with the request for that topic."""
     times = Counter(topic.name for topic in topics)
     plan: dict[str, NewTopic | KafkaError] = {}
-    room = MAX_PARTITIONS_PER_REQUEST
+    room = NewPartitions(broker)
+    texts = ErrorTexts()
     for topic in topics:
         try:
             if times[topic.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            new = plan[topic.name] = _new_topic(topic, broker)
-            room -= new.partition_count
-            if room < 0:
-                text = f"A request may create {MAX_PARTITIONS_PER_REQUEST} partitions at most."
-                raise KafkaError(ErrorCode.POLICY_VIOLATION, text)
+            new = _new_topic(topic, broker)
+            room.take(new.partition_count)
         except KafkaError as error:
-            plan[topic.name] = error
+            plan[topic.name] = texts.kept(error)
+        else:
+            plan[topic.name] = new
     return plan
+
+
+class NewPartitions:
+    """How many partitions one request may still create (`barnabas.request.max.partitions`)."""
+
+    def __init__(self, broker: BrokerServices) -> None:
+        self.most: int = broker.config["barnabas.request.max.partitions"]
+        self.left = self.most
+
+    def take(self, count: int) -> None:
+        """Raises POLICY_VIOLATION, as Kafka does, when there are not so many left."""
+        if count > self.left:
+            text = f"A request may create {self.most} partitions at most (barnabas.request.max.partitions)."
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, text)
+        self.left -= count
 
 
 def _new_topic(topic: CreatableTopic, broker: BrokerServices) -> NewTopic:
@@ -115,28 +145,48 @@ def _check_partitions(assignments: Sequence[CreatableReplicaAssignment]) -> None
 def check_replicas(broker_ids: Sequence[int], node_id: int) -> None:
     """Raises INVALID_REPLICA_ASSIGNMENT unless the partition is placed on this node, once."""
     if list(broker_ids) != [node_id]:
-        text = f"A partition was assigned to brokers {list(broker_ids)}, but this cluster has only broker {node_id}."
+        text = (
+            f"A partition was assigned to brokers {list(broker_ids[:10])}, but this cluster has only broker {node_id}."
+        )
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
 
 
-def _result(
-    name: str, planned: NewTopic | KafkaError, outcome: Outcome, broker: BrokerServices
-) -> CreatableTopicResult:
-    if isinstance(outcome, KafkaError):
-        return _failure(name, outcome)
-    if isinstance(planned, KafkaError):
-        return _failure(name, planned)
-    result = CreatableTopicResult(
-        name=name,
-        error_code=0,
-        error_message=None,
-        num_partitions=planned.partition_count,
-        replication_factor=1,
-        configs=_configs(planned, broker),
-    )
-    if outcome is not None:
-        result.topic_id = outcome.topic_id
-    return result
+class _Answer:
+    """The results of one request. Topics with the same configs share the list of them, which is left out when the answer is full."""
+
+    def __init__(self, broker: BrokerServices) -> None:
+        self._broker = broker
+        self._texts = ErrorTexts()
+        self._room: int = broker.config["barnabas.response.max.bytes"]
+        self._configs: dict[Hashable, tuple[list[CreatableTopicConfigs], int]] = {}
+
+    def of(self, name: str, planned: NewTopic | KafkaError, outcome: Outcome) -> CreatableTopicResult:
+        if isinstance(planned, KafkaError):
+            return _failure(name, planned, self._texts)
+        if isinstance(outcome, KafkaError):
+            return _failure(name, outcome, self._texts)
+        result = CreatableTopicResult(
+            name=name,
+            error_code=0,
+            error_message=None,
+            num_partitions=planned.partition_count,
+            replication_factor=1,
+            configs=self._configs_of(planned),
+        )
+        if outcome is not None:
+            result.topic_id = outcome.topic_id
+        return result
+
+    def _configs_of(self, planned: NewTopic) -> list[CreatableTopicConfigs] | None:
+        key = tuple(sorted(planned.configs.items()))
+        found = self._configs.get(key)
+        if found is None:
+            configs = _configs(planned, self._broker)
+            size = sum(CONFIG_BYTES + len(config.name) + len(config.value or "") for config in configs)
+            found = self._configs[key] = (configs, size)
+        configs, size = found
+        self._room -= size
+        return configs if self._room >= 0 else None
 
 
 def _configs(planned: NewTopic, broker: BrokerServices) -> list[CreatableTopicConfigs]:
@@ -152,5 +202,5 @@ def _configs(planned: NewTopic, broker: BrokerServices) -> list[CreatableTopicCo
     ]
 
 
-def _failure(name: str, error: KafkaError) -> CreatableTopicResult:
-    return CreatableTopicResult(name=name, error_code=error.code, error_message=error.message, configs=None)
+def _failure(name: str, error: KafkaError, texts: ErrorTexts) -> CreatableTopicResult:
+    return CreatableTopicResult(name=name, error_code=error.code, error_message=texts.of(error), configs=None)

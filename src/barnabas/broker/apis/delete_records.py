@@ -1,8 +1,9 @@
 """DeleteRecords (key 21), versions 0-2: move the log start offset forward (KIP-107); -1 means the high watermark.
 
 Refused: internal topics (INVALID_TOPIC_EXCEPTION), topics that are only compacted (POLICY_VIOLATION), offsets below -1 or
-above the high watermark (OFFSET_OUT_OF_RANGE). Kafka waits here until every replica has moved; on one node the low
-watermark has moved when the log has, so the answer is immediate and `broker.delete_purgatory` stays empty.
+above the high watermark (OFFSET_OUT_OF_RANGE). A partition that is named twice is answered once; the last offset counts, as
+in Kafka. Kafka waits here until every replica has moved; on one node the low watermark has moved when the log has, so the
+answer is immediate and `broker.delete_purgatory` stays empty.
 
 Thread: any handler; not inline, because the new start offset is written down. Lock: the log's.
 """
@@ -24,24 +25,38 @@ if TYPE_CHECKING:
     from barnabas.broker.network.request import Request
     from barnabas.broker.services import BrokerServices
 
+MOVED_START = 200
+"""How many elements of a list a partition weighs: its new start is written to the disk."""
 HIGH_WATERMARK = -1
 NO_LOW_WATERMARK = -1
 
 
 def handle(request: Request, broker: BrokerServices) -> DeleteRecordsResponse:
     body: DeleteRecordsRequest = request.body
-    answers = []
+    wanted: dict[str, dict[int, int]] = {}
     for topic in body.topics:
-        partitions = []
-        for partition in topic.partitions:
-            index = partition.partition_index
-            try:
-                low = _delete(broker, topic.name, index, partition.offset)
-                partitions.append(DeleteRecordsPartitionResult(partition_index=index, low_watermark=low))
-            except KafkaError as error:
-                partitions.append(_failed(index, error))
-        answers.append(DeleteRecordsTopicResult(name=topic.name, partitions=partitions))
-    return DeleteRecordsResponse(topics=answers)
+        offsets = wanted.setdefault(topic.name, {})
+        offsets.update((partition.partition_index, partition.offset) for partition in topic.partitions)
+    return DeleteRecordsResponse(
+        topics=[
+            DeleteRecordsTopicResult(
+                name=topic, partitions=[_answer(broker, topic, index, offset) for index, offset in offsets.items()]
+            )
+            for topic, offsets in wanted.items()
+        ]
+    )
+
+
+def _answer(broker: BrokerServices, topic: str, partition: int, offset: int) -> DeleteRecordsPartitionResult:
+    try:
+        low = _delete(broker, topic, partition, offset)
+    except KafkaError as error:
+        return _failed(partition, error)
+    return DeleteRecordsPartitionResult(partition_index=partition, low_watermark=low)
+
+
+def weigh(body: DeleteRecordsRequest, broker: BrokerServices) -> int:
+    return MOVED_START * sum(len(topic.partitions) for topic in body.topics)
 
 
 def error_response(body: DeleteRecordsRequest, version: int, error: KafkaError) -> DeleteRecordsResponse:

@@ -43,6 +43,10 @@ def handle(request: Request, broker: BrokerServices) -> DescribeClientQuotasResp
     )
 
 
+def weigh(body: DescribeClientQuotasRequest, broker: BrokerServices) -> int:
+    return len(broker.catalog.snapshot.quotas)
+
+
 def error_response(body: DescribeClientQuotasRequest, version: int, error: KafkaError) -> DescribeClientQuotasResponse:
     return DescribeClientQuotasResponse(error_code=error.code, error_message=error.message, entries=None)
 

@@ -1,7 +1,7 @@
 """DescribeTopicPartitions (key 75), version 0 (KIP-966).
 
 Topics in the order of their names, page by page: an answer holds at most `response_partition_limit` partitions (never more
-than 2000) and a cursor to where the next one begins. No topics: all of them. Never creates a topic.
+than 2000; a topic that is unknown counts as one) and a cursor to where the next one begins. No topics: all of them. Never creates a topic.
 Thread: handler. Lock: none, reads one snapshot per page.
 """
 
@@ -49,15 +49,20 @@ def handle(request: Request, broker: BrokerServices) -> DescribeTopicPartitionsR
         if topic is None:
             topics.append(_unknown(name))
             first_partition = 0
+            room -= 1
             continue
         end = min(topic.partition_count, first_partition + room)
         topics.append(_describe(topic, broker, first_partition, end))
         if end < topic.partition_count:
             cursor = Cursor(topic_name=name, partition_index=end)
             return DescribeTopicPartitionsResponse(topics=topics, next_cursor=cursor)
-        room -= max(0, end - first_partition)
+        room -= max(1, end - first_partition)
         first_partition = 0
     return DescribeTopicPartitionsResponse(topics=topics)
+
+
+def weigh(body: DescribeTopicPartitionsRequest, broker: BrokerServices) -> int:
+    return min(max(1, body.response_partition_limit), MAX_PARTITIONS_PER_PAGE, broker.catalog.snapshot.partition_count)
 
 
 def error_response(

@@ -63,6 +63,10 @@ PARTITION_OVERHEAD = 48
 
 
 def handle(request: Request, broker: BrokerServices) -> FetchResponse | None:
+    waited: DelayedFetch | None = request.progress
+    if waited is not None:
+        waited.finish()
+        return None
     body: FetchRequest = request.body
     version = request.header.api_version
     replica_id = body.replica_state.replica_id if version >= FIRST_VERSION_WITH_REPLICA_STATE else body.replica_id
@@ -92,6 +96,9 @@ def _wait(fetch: Fetch, wait_ms: int) -> None:
     if connection.hung_up:
         operation.hang_up()
         return
+    if fetch.request.heavy:  # another handler may go on with it before this one has left
+        fetch.request.release_buffer()
+        fetch.request.local_done_ns = fetch.request.request_channel.now_ns()
     fetch.broker.fetch_purgatory.try_complete_else_watch(operation, operation.keys, wait_ms * 1_000_000)
 
 
@@ -106,14 +113,13 @@ def _refuse_follower(request: Request) -> FetchResponse:
 
 
 def _all_partitions(body: FetchRequest, code: ErrorCode) -> list[FetchableTopicResponse]:
-    return [
-        FetchableTopicResponse(
-            topic=topic.topic,
-            topic_id=topic.topic_id,
-            partitions=[_failed(partition.partition, code) for partition in topic.partitions],
-        )
-        for topic in body.topics
-    ]
+    topics = []
+    for topic in body.topics:
+        failed: list[PartitionData] = []
+        for some in slices(topic.partitions):
+            failed.extend([_failed(partition.partition, code) for partition in some])
+        topics.append(FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=failed))
+    return topics
 
 
 class Fetch:
@@ -302,23 +308,29 @@ def _unchanged(source: PartitionLog, wanted: Wanted) -> bool:
 class DelayedFetch(DelayedOperation):
     """A fetch that waits for data. Ready when `min_bytes` can be read, or when a partition has gone or was cut.
 
-    An append asks about its own partition only, and nothing is read for it: `Arrivals` counts. `_lock` guards the sum.
+    An append asks about its own partition only, and nothing is read for it: `Arrivals` counts. `_lock` guards the sum. Who makes a heavy
+    fetch ready does not read its partitions, of which there may be very many: it goes back to the handlers.
     """
 
-    __slots__ = ("_available", "_fetch", "_lock", "_waits")
+    __slots__ = ("_available", "_fetch", "_lock", "_returned", "_waits")
 
     def __init__(self, fetch: Fetch) -> None:
         super().__init__()
         self._fetch = fetch
         self._lock = threading.Lock()
+        self._returned = threading.Lock()  # acquired once, by whoever gives it back to the handlers
         self._available = 0
         self._waits: dict[Hashable, _Wait] = {}
-        for wanted in fetch.readable:
-            source = wanted.source
-            if source is not None:
-                counts = fetch.min_bytes > 1
-                arrivals = source.arrivals(wanted.fetch_offset, fetch.isolation) if counts else None
-                self._waits[source.topic, source.partition] = _Wait(source, wanted, arrivals)
+        for some in slices(fetch.readable):
+            for wanted in some:
+                self._wait_for(wanted)
+
+    def _wait_for(self, wanted: Wanted) -> None:
+        source = wanted.source
+        if source is not None:
+            fetch = self._fetch
+            arrivals = source.arrivals(wanted.fetch_offset, fetch.isolation) if fetch.min_bytes > 1 else None
+            self._waits[source.topic, source.partition] = _Wait(source, wanted, arrivals)
 
     @property
     def keys(self) -> list[Hashable]:
@@ -354,6 +366,19 @@ class DelayedFetch(DelayedOperation):
             wait.counted = counted
             return self._available >= fetch.min_bytes
 
+    def force_complete(self) -> bool:
+        request = self._fetch.request
+        if not request.heavy or not request.local_done_ns or self.completed:
+            return self.finish()
+        if not self._returned.acquire(blocking=False):
+            return False
+        request.progress = self
+        return request.request_channel.put(request) or self.finish()  # no handler takes it any more: the broker stops
+
+    def finish(self) -> bool:
+        """Complete on this thread, whatever that costs."""
+        return super().force_complete()
+
     def on_complete(self) -> None:
         request = self._fetch.request
         request.connection.waiting = None
@@ -367,8 +392,12 @@ class DelayedFetch(DelayedOperation):
         request.respond(message)
 
     def hang_up(self) -> None:
-        """A client that only finished sending gets what there is now; for one that is gone, nothing is kept any longer."""
-        self.force_complete()
+        """A client that only finished sending gets what there is now. Not when its request is heavy: whoever saw the hang-up must not do
+        that much work, and Kafka's clients never half-close."""
+        if not self._fetch.request.heavy:
+            self.force_complete()
+        elif self.cancel():
+            self._fetch.request.close_connection()
 
     def on_cancel(self) -> None:
         self._fetch.request.connection.waiting = None
@@ -394,21 +423,26 @@ def _by_topic(results: Results) -> list[FetchableTopicResponse]:
     """Neighbours of the same topic share an entry."""
     topics: list[FetchableTopicResponse] = []
     last: object = None
-    for wanted, data in results:
-        topic = wanted.key[0]
-        if topic != last:
-            last = topic
-            topics.append(
-                FetchableTopicResponse(topic_id=topic)
-                if isinstance(topic, uuid.UUID)
-                else FetchableTopicResponse(topic=topic)
-            )
-        topics[-1].partitions.append(data)
+    for some in slices(results):
+        for wanted, data in some:
+            topic = wanted.key[0]
+            if topic is not last and topic != last:
+                last = topic
+                topics.append(
+                    FetchableTopicResponse(topic_id=topic)
+                    if isinstance(topic, uuid.UUID)
+                    else FetchableTopicResponse(topic=topic)
+                )
+            topics[-1].partitions.append(data)
     return topics
 
 
 def _charged_size(results: Results) -> int:
-    return sum(PARTITION_OVERHEAD + len(data.records or b"") for _, data in results)
+    size = 0
+    for some in slices(results):
+        for _, data in some:
+            size += PARTITION_OVERHEAD + len(data.records or b"")
+    return size
 
 
 def _failed(index: int, code: ErrorCode) -> PartitionData:

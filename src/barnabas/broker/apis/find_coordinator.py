@@ -6,7 +6,7 @@ COORDINATOR_NOT_AVAILABLE: librdkafka asks for its group's coordinator even when
 any other error for the end of the consumer. The API itself is served because librdkafka compresses with lz4 only for brokers
 that have it.
 
-v1  kind of key (0 group, 1 transactional id, 2 share group), error message; v4 several keys at once
+v1  kind of key (0 group, 1 transactional id, 2 share group), error message; v4 several keys at once, each answered once
 
 Thread: any; inline. Lock: none.
 """
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from barnabas.broker.apis.error_texts import ErrorTexts
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
@@ -43,9 +44,10 @@ def error_response(body: FindCoordinatorRequest, version: int, error: KafkaError
         return FindCoordinatorResponse(
             error_code=error.code, error_message=error.message, node_id=NO_NODE, port=NO_NODE
         )
+    texts = ErrorTexts()
     return FindCoordinatorResponse(
         coordinators=[
-            Coordinator(key=key, node_id=NO_NODE, port=NO_NODE, error_code=error.code, error_message=error.message)
-            for key in body.coordinator_keys
+            Coordinator(key=key, node_id=NO_NODE, port=NO_NODE, error_code=error.code, error_message=texts.of(error))
+            for key in dict.fromkeys(body.coordinator_keys)
         ]
     )

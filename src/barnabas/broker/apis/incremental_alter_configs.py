@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from barnabas.broker.apis import config_resources
+from barnabas.broker.apis.error_texts import ErrorTexts
 from barnabas.broker.settings import BROKER
 from barnabas.broker.topic_settings import TOPIC, topic_default
 from barnabas.config import Config, ConfigKey, ConfigType, to_text
@@ -36,15 +37,21 @@ def handle(request: Request, broker: BrokerServices) -> IncrementalAlterConfigsR
     body: IncrementalAlterConfigsRequest = request.body
     edits = partial(_edit, broker.config)
     refused = config_resources.change_each(body.resources, broker, body.validate_only, edits)
+    texts = ErrorTexts()
     return IncrementalAlterConfigsResponse(
-        responses=[_answer(*outcome) for outcome in zip(body.resources, refused, strict=True)]
+        responses=[_answer(*outcome, texts) for outcome in zip(body.resources, refused, strict=True)]
     )
+
+
+def weigh(body: IncrementalAlterConfigsRequest, broker: BrokerServices) -> int:
+    return len(body.resources) * config_resources.CHANGE
 
 
 def error_response(
     body: IncrementalAlterConfigsRequest, version: int, error: KafkaError
 ) -> IncrementalAlterConfigsResponse:
-    return IncrementalAlterConfigsResponse(responses=[_answer(resource, error) for resource in body.resources])
+    texts = ErrorTexts()
+    return IncrementalAlterConfigsResponse(responses=[_answer(resource, error, texts) for resource in body.resources])
 
 
 def _edit(config: Config, resource: AlterConfigsResource) -> config_resources.ConfigEdit:
@@ -106,15 +113,18 @@ def _items(text: str) -> list[str]:
 
 
 def _edit_list(items: Sequence[str], edits: Sequence[str], operation: int) -> str:
+    known = frozenset(items if operation == APPEND else edits)
     if operation == APPEND:
-        return ",".join([*items, *(edit for edit in edits if edit not in items)])
-    return ",".join(item for item in items if item not in edits)
+        return ",".join([*items, *(edit for edit in edits if edit not in known)])
+    return ",".join(item for item in items if item not in known)
 
 
-def _answer(resource: AlterConfigsResource, error: KafkaError | None) -> AlterConfigsResourceResponse:
+def _answer(
+    resource: AlterConfigsResource, error: KafkaError | None, texts: ErrorTexts
+) -> AlterConfigsResourceResponse:
     return AlterConfigsResourceResponse(
         error_code=error.code if error else 0,
-        error_message=error.message if error else None,
+        error_message=texts.of(error),
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
     )

@@ -42,5 +42,9 @@ def handle(request: Request, broker: BrokerServices) -> ListConfigResourcesRespo
     return ListConfigResourcesResponse(config_resources=resources)
 
 
+def weigh(body: ListConfigResourcesRequest, broker: BrokerServices) -> int:
+    return len(broker.catalog.snapshot.topics)
+
+
 def error_response(body: ListConfigResourcesRequest, version: int, error: KafkaError) -> ListConfigResourcesResponse:
     return ListConfigResourcesResponse(error_code=error.code)

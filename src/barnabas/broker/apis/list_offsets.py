@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from barnabas.broker.services import BrokerServices
 
 FIRST_VERSION_OF_TIMESTAMP = {-1: 1, -2: 1, -3: 7, -4: 8, -5: 9, -6: 11}
+MAX_TIMESTAMP = -3
+TIME_LOOKUP = 10
+"""How many elements of a list a look-up by time weighs."""
 NEVER_TIERED = (-5, -6)
 FIRST_VERSION_WITH_EPOCH = 4
 
@@ -53,6 +56,13 @@ def handle(request: Request, broker: BrokerServices) -> ListOffsetsResponse:
                 partitions.append(_failed(partition, error))
         answers.append(ListOffsetsTopicResponse(name=topic.name, partitions=partitions))
     return ListOffsetsResponse(topics=answers)
+
+
+def weigh(body: ListOffsetsRequest, broker: BrokerServices) -> int:
+    """A look-up by time reads the log."""
+    return TIME_LOOKUP * sum(
+        p.timestamp >= 0 or p.timestamp == MAX_TIMESTAMP for topic in body.topics for p in topic.partitions
+    )
 
 
 def error_response(body: ListOffsetsRequest, version: int, error: KafkaError) -> ListOffsetsResponse:

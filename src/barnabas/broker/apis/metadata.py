@@ -16,7 +16,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from barnabas.broker.apis.authorized_operations import cluster_operations, topic_operations
-from barnabas.broker.apis.create_topics import MAX_PARTITIONS_PER_REQUEST
+from barnabas.broker.apis.create_topics import NEW_PARTITION
 from barnabas.broker.apis.partition_lookup import leader_epoch
 from barnabas.broker.catalog import CatalogSnapshot, TopicInfo
 from barnabas.broker.topic_names import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS, name_problem
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from barnabas.broker.services import BrokerServices
 
 NO_ID = uuid.UUID(int=0)
+WAITS = 1 << 20
+"""More elements than any light request has: it may wait for another one, which the handlers of light ones must not."""
 FIRST_VERSION_WITH_NULL_FOR_ALL = 1
 FIRST_VERSION_WITH_IDS = 12
 
@@ -56,6 +58,26 @@ def handle(request: Request, broker: BrokerServices) -> MetadataResponse:
         topics=topics,
         cluster_authorized_operations=cluster_operations(body.include_cluster_authorized_operations),
     )
+
+
+def weigh(body: MetadataRequest, broker: BrokerServices) -> int:
+    """The partitions that are described, and those that may be created."""
+    snapshot = broker.catalog.snapshot
+    if body.topics is None:
+        return snapshot.partition_count
+    creates = body.allow_auto_topic_creation and broker.config["auto.create.topics.enable"]
+    new: int = NEW_PARTITION * broker.config["num.partitions"] if creates else 1
+    names, ids = snapshot.topics, snapshot.topics_by_id
+    weight = 0
+    for asked in body.topics:
+        topic = ids.get(asked.topic_id) if asked.name is None else names.get(asked.name)
+        if topic is not None:
+            weight += topic.partition_count
+        elif creates and asked.name is not None and broker.topics.is_changing(asked.name):
+            weight += WAITS
+        else:
+            weight += new
+    return weight
 
 
 def error_response(body: MetadataRequest, version: int, error: KafkaError) -> MetadataResponse:
@@ -154,7 +176,8 @@ def _find_names(
 
 
 def _create_missing(found: dict[str, TopicInfo | ErrorCode], broker: BrokerServices) -> None:
-    """Internal topics are made by those who use them, with configs of their own. The number is bounded as CreateTopics is."""
+    """Internal topics are made by those who use them, with configs of their own. The number is bounded as CreateTopics is: the first
+    topics are made, the others stay unknown, and a client that asks again gets them."""
     missing = (
         name
         for name, topic in found.items()
@@ -162,9 +185,13 @@ def _create_missing(found: dict[str, TopicInfo | ErrorCode], broker: BrokerServi
         and name not in INTERNAL_TOPICS
         and name != CLUSTER_METADATA_TOPIC
     )
-    limit = max(1, MAX_PARTITIONS_PER_REQUEST // broker.config["num.partitions"])
+    limit = broker.config["barnabas.request.max.partitions"] // broker.config["num.partitions"]
     names = list(islice(missing, limit))
-    if names:
+    if not limit:
+        found.update(
+            dict.fromkeys(missing, ErrorCode.POLICY_VIOLATION)
+        )  # num.partitions is more than a request may create
+    elif names:
         for name, made in broker.topics.auto_create(names).items():
             found[name] = made.code if isinstance(made, KafkaError) else made
 

@@ -1,8 +1,8 @@
 """The catalog object: readers take a snapshot, writers take turns.
 
 Role: cluster metadata of one node (topics, ids, configs, quotas, producer ids), durable before it is visible.
-Thread: any. Lock: `_write_lock` serialises changes and is held over the commit (its fsync is the point of it); readers
-never take it: they read the attribute `snapshot`, which is replaced, never modified.
+Thread: any. Lock: `_write_lock` serialises changes and is held over the commit (its fsync is the point of it), but not while logs are
+made; readers never take it: they read the attribute `snapshot`, which is replaced, never modified.
 
 Order that makes create and delete safe against kill -9: the catalog decides. A topic exists from the commit here; its
 logs are made afterwards (`prepare`), and a start makes those that are missing. A topic is gone from the commit here; its
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -27,6 +26,7 @@ from barnabas.broker.catalog.producer_ids import PRODUCER_ID_BLOCK_SIZE, Produce
 from barnabas.broker.log.checkpoints import CATALOG_FILE
 from barnabas.clock import Clock
 from barnabas.errors import ErrorCode, KafkaError
+from barnabas.fair_lock import FairLock
 
 T = TypeVar("T")
 Change = Callable[[sqlite3.Connection], None]
@@ -54,7 +54,7 @@ class Catalog:
     def __init__(self, metadata: MetadataDatabase, clock: Clock, cluster_id: str | None) -> None:
         self._database = metadata
         self._clock = clock
-        self._write_lock = threading.Lock()
+        self._write_lock = FairLock()
         self._closed = False
         self.snapshot: CatalogSnapshot = metadata.load()
         self.producer_ids = ProducerIdBlocks(self._reserve_producer_ids)
@@ -71,11 +71,17 @@ class Catalog:
             metadata.close()
             raise
 
-    def close(self) -> None:
-        with self._write_lock:
+    def close(self, timeout: float = 30.0) -> bool:
+        """False when a change was not finished after `timeout` seconds; what it has not committed yet is lost."""
+        if not self._write_lock.acquire(timeout=timeout):
+            return False
+        try:
             if not self._closed:
                 self._closed = True
                 self._database.close()
+        finally:
+            self._write_lock.release()
+        return True
 
     # -- topics ----------------------------------------------------------------------------------------------------
 
@@ -94,22 +100,16 @@ class Catalog:
         """All of them in one commit, or none: TOPIC_ALREADY_EXISTS names the first that is there already.
 
         `prepare(created)` makes the logs: after the commit, before any reader sees the topics, so that nobody can ask for
-        a topic whose log is not there yet. When it raises, the commit is undone.
+        a topic whose log is not there yet. When it raises, the commit is undone. It may take long, so other changes go on
+        meanwhile; the caller sees to it that there is none to the same topics.
         """
         with self._write_lock:
-            topics = dict(self.snapshot.topics)
-            created = []
-            for new in new_topics:
-                if new.name in topics:
-                    raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{new.name}' already exists.")
-                topic_id = new.topic_id or new_id()
-                topic = TopicInfo(new.name, topic_id, new.partition_count, dict(new.configs), new.internal)
-                topics[new.name] = topic
-                created.append(topic)
+            created = self._new_topics(new_topics)
             self._commit(lambda connection: database.insert_topics(connection, created))
-            self._prepare(prepare, created, lambda connection: database.bury_topics(connection, created))
-            self._publish(topics=topics, by_id={**self.snapshot.topics_by_id, **{t.topic_id: t for t in created}})
-            return created
+        self._prepare(prepare, created, lambda connection: database.bury_topics(connection, created))
+        with self._write_lock:
+            self._publish_topics(created)
+        return created
 
     def delete_topic(self, name: str) -> TopicInfo:
         """From now on nobody sees the topic; its id stays in `deleted_topics()` until `forget_deleted`."""
@@ -136,7 +136,7 @@ class Catalog:
             self._commit(lambda connection: database.forget_deleted(connection, topic_ids))
 
     def add_partitions(self, name: str, partition_count: int, prepare: Prepare | None = None) -> TopicInfo:
-        """Let the topic have `partition_count` partitions in total; fewer or as many is INVALID_PARTITIONS."""
+        """Let the topic have `partition_count` partitions in total; fewer or as many is INVALID_PARTITIONS. `prepare` as above."""
         with self._write_lock:
             topic = self._topic(name)
             if partition_count <= topic.partition_count:
@@ -144,17 +144,30 @@ class Catalog:
                 raise KafkaError(ErrorCode.INVALID_PARTITIONS, text)
             changed = replace(topic, partition_count=partition_count)
             self._commit(lambda connection: database.set_partition_count(connection, changed))
-            self._prepare(prepare, [changed], lambda connection: database.set_partition_count(connection, topic))
-            self._publish_topic(changed)
-            return changed
+        self._prepare(prepare, [changed], lambda connection: database.set_partition_count(connection, topic))
+        with self._write_lock:
+            changed = replace(self._topic(name), partition_count=partition_count)  # its configs may be others now
+            self._publish_topics([changed])
+        return changed
 
     def set_topic_configs(self, name: str, configs: Mapping[str, str]) -> TopicInfo:
         """Let these be all of the topic's own configs."""
         with self._write_lock:
             changed = replace(self._topic(name), configs=dict(configs))
             self._commit(lambda connection: database.replace_topic_configs(connection, changed))
-            self._publish_topic(changed)
+            self._publish_topics([changed])
             return changed
+
+    def leave_out_topic_configs(self, unusable: Mapping[str, Iterable[str]]) -> None:
+        """By topic, keys of configs that readers do not see any more. They stay stored until the topic's configs are changed."""
+        with self._write_lock:
+            found = [(self._topic(name), frozenset(keys)) for name, keys in unusable.items()]
+            self._publish_topics(
+                [
+                    replace(topic, configs={key: value for key, value in topic.configs.items() if key not in keys})
+                    for topic, keys in found
+                ]
+            )
 
     # -- broker configs, quotas, producer ids ----------------------------------------------------------------------
 
@@ -206,7 +219,26 @@ class Catalog:
         with self._write_lock:
             return self._commit(lambda connection: database.reserve_producer_ids(connection, count))
 
+    def _prepare(self, prepare: Prepare | None, topics: Sequence[TopicInfo], undo: Change) -> None:
+        if prepare is None:
+            return
+        try:
+            prepare(topics)
+        except BaseException:
+            with self._write_lock:
+                self._commit(undo)
+            raise
+
     # -- under the write lock --------------------------------------------------------------------------------------
+
+    def _new_topics(self, new_topics: Sequence[NewTopic]) -> list[TopicInfo]:
+        created: dict[str, TopicInfo] = {}
+        for new in new_topics:
+            if new.name in self.snapshot.topics or new.name in created:
+                raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{new.name}' already exists.")
+            topic_id = new.topic_id or new_id()
+            created[new.name] = TopicInfo(new.name, topic_id, new.partition_count, dict(new.configs), new.internal)
+        return list(created.values())
 
     def _topic(self, name: str) -> TopicInfo:
         topic = self.snapshot.topics.get(name)
@@ -224,22 +256,14 @@ class Catalog:
             log.warning("A commit to %s took %d ms: the disk is slow", self._database.path.name, took_ms)
         return result
 
-    def _prepare(self, prepare: Prepare | None, topics: Sequence[TopicInfo], undo: Change) -> None:
-        if prepare is None:
-            return
-        try:
-            prepare(topics)
-        except BaseException:
-            self._commit(undo)
-            raise
-
     def _set_cluster_id(self, cluster_id: str) -> None:
         self._commit(lambda connection: database.set_cluster_id(connection, cluster_id))
         self.snapshot = self._database.load()
 
-    def _publish_topic(self, topic: TopicInfo) -> None:
+    def _publish_topics(self, changed: Sequence[TopicInfo]) -> None:
         topics, by_id = dict(self.snapshot.topics), dict(self.snapshot.topics_by_id)
-        topics[topic.name] = by_id[topic.topic_id] = topic
+        for topic in changed:
+            topics[topic.name] = by_id[topic.topic_id] = topic
         self._publish(topics=topics, by_id=by_id)
 
     def _publish(

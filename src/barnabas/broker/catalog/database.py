@@ -10,6 +10,7 @@ and makes a second process fail at once instead of waiting.
 from __future__ import annotations
 
 import json
+import logging
 import sqlite3
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,8 +19,11 @@ from typing import TypeVar
 
 from barnabas.broker.catalog.model import CatalogSnapshot, QuotaEntity, TopicInfo
 from barnabas.broker.log.file_kinds import require_file
+from barnabas.broker.log.files import DIRECTORY_MODE, create_private
 from barnabas.broker.log.results import LogDirLocked, LogDirNotWritable
-from barnabas.errors import BarnabasError, ErrorCode, KafkaError
+from barnabas.errors import BarnabasError, ErrorCode, KafkaError, shown
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -53,11 +57,13 @@ class MetadataDatabase:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            path.parent.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
             for ending in ("", "-wal", "-journal"):
                 require_file(f"{path}{ending}")  # SQLite would wait for a FIFO, and does not name a directory
+            create_private(str(path))  # SQLite gives its other files the same mode
             # Handlers take turns under the catalog's lock, which is what check_same_thread would guard.
             self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=0)
+            self._connection.text_factory = _text  # what was edited by hand need not be UTF-8
             try:
                 self._prepare()
             except BaseException:
@@ -121,7 +127,7 @@ class MetadataDatabase:
     def _load_topics(self) -> list[TopicInfo]:
         configs: dict[bytes, dict[str, str]] = {}
         for topic_id, key, value in self._connection.execute("SELECT topic_id, key, value FROM topic_config"):
-            configs.setdefault(topic_id, {})[key] = value
+            configs.setdefault(topic_id, {})[_text(key)] = _text(value)
         rows = self._connection.execute("SELECT topic_id, name, partition_count, internal FROM topic")
         return [
             TopicInfo(name, uuid.UUID(bytes=topic_id), partition_count, configs.get(topic_id, {}), bool(internal))
@@ -131,14 +137,18 @@ class MetadataDatabase:
     def _load_broker_configs(self) -> dict[str, dict[str, str]]:
         configs: dict[str, dict[str, str]] = {}
         for resource, key, value in self._connection.execute("SELECT resource, key, value FROM broker_config"):
-            configs.setdefault(resource, {})[key] = value
+            configs.setdefault(_text(resource), {})[_text(key)] = _text(value)
         return configs
 
     def _load_quotas(self) -> dict[QuotaEntity, dict[str, float]]:
         quotas: dict[QuotaEntity, dict[str, float]] = {}
         for entity, key, value in self._connection.execute("SELECT entity, key, value FROM client_quota"):
-            quotas.setdefault(_parse_entity(entity), {})[key] = value
-        return quotas
+            try:
+                quotas.setdefault(_parse_entity(entity), {})[_text(key)] = float(value)
+            except (ValueError, TypeError):
+                text = "a stored client quota is left out, it was edited by hand: %s %s=%s"
+                log.warning(text, shown(entity), shown(key), shown(value))
+        return {entity: values for entity, values in quotas.items() if values}
 
     def load_deleted_topics(self) -> dict[uuid.UUID, str]:
         rows = self._connection.execute("SELECT topic_id, name FROM deleted_topic")
@@ -225,3 +235,7 @@ def _open_error(path: Path, error: sqlite3.Error) -> BarnabasError:
 
 def _parse_entity(text: str) -> QuotaEntity:
     return tuple((kind, name) for kind, name in json.loads(text))
+
+
+def _text(value: object) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)

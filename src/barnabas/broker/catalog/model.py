@@ -52,6 +52,7 @@ class CatalogSnapshot:
     """Everything the catalog knew after one change. Thread-safe because nobody ever changes it."""
 
     __slots__ = (
+        "_partition_count",
         "_sorted_names",
         "broker_configs",
         "cluster_id",
@@ -83,6 +84,14 @@ class CatalogSnapshot:
         """What readers have computed from this snapshot and may use again; it goes when the snapshot goes. Two threads may
         compute the same value at the same time: the second store replaces an equal one."""
         self._sorted_names: tuple[str, ...] | None = None
+        self._partition_count = -1
+
+    @property
+    def partition_count(self) -> int:
+        """Of all topics. Computed on first use, as the names below."""
+        if self._partition_count < 0:
+            self._partition_count = sum(topic.partition_count for topic in self.topics.values())
+        return self._partition_count
 
     @property
     def sorted_names(self) -> tuple[str, ...]:

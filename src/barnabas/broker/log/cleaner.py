@@ -3,7 +3,8 @@
 Role: owns the cleaner threads, knows what is being cleaned, what cannot be, and how far each log is clean (Kafka's LogCleaner and
 LogCleanerManager). The work on one log is compaction.py's.
 Thread: `barnabas-log-cleaner-<n>`, `log.cleaner.threads` of them; `reconfigure` and the figures from any thread.
-Lock: `_threads_lock` for start, stop and reconfiguration; `_lock` guards what is in progress or set aside, held for a few look-ups.
+Lock: `_resizing` makes one start or reconfiguration at a time, a stop does not take it; `_lock` guards the threads and what is in
+progress or set aside, held for a few look-ups.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from barnabas.broker.log.config import MAX_LONG, CleanerSettings
 from barnabas.broker.log.files import FileSystem, may_pass
 from barnabas.broker.log.pacing import Pacer, Throttle
 from barnabas.broker.log.segment import CorruptLog
-from barnabas.clock import Clock
-from barnabas.threads import FatalHandler, ServerThread
+from barnabas.clock import Clock, SharedTimeout
+from barnabas.threads import FatalHandler, ServerThread, wait_seconds
 
 if TYPE_CHECKING:
     from barnabas.broker.log.log_dir import LogDir
@@ -70,45 +71,65 @@ class LogCleaner:
         self._uncleanable: dict[PartitionLog, str] = {}
         self._set_aside: dict[PartitionLog, int] = {}
         """Logs that could not be cleaned for want of room or descriptors, and when to try again."""
-        self._threads_lock = threading.Lock()
+        self._resizing = threading.Lock()
         self._threads: list[_CleanerThread] = []
-        self._started = False
+        self._running = False
 
     # Start and stop.
 
     def start(self) -> None:
-        with self._threads_lock:
-            self._started = True
-            self._start_threads()
-
-    def _start_threads(self) -> None:
-        if self.settings.enabled:
-            for number in range(self.settings.threads):
-                thread = _CleanerThread(f"barnabas-log-cleaner-{number}", self, self._on_fatal)
-                thread.start()
-                self._threads.append(thread)
+        with self._lock:
+            self._running = True
+        self.reconfigure(self.settings)
 
     def shutdown(self, timeout: float = _STOP_SECONDS) -> None:
         """A cleaning in progress is given up; nothing of it is left but what it had swapped in."""
-        with self._threads_lock:
-            self._started = False
-            self._stop_threads(timeout)
+        with self._lock:
+            self._running = False
+            threads, self._threads = self._threads, []
+        self._end(threads, timeout)
 
-    def _stop_threads(self, timeout: float) -> None:
-        threads, self._threads = self._threads, []
+    def reconfigure(self, settings: CleanerSettings) -> None:
+        """New settings at run time (log.cleaner.*). When a thread cannot be started, that is raised, and those that run stay."""
+        with self._resizing:
+            self.settings = settings
+            self._throttle.set_rate(settings.max_bytes_per_second)
+            count = settings.threads if settings.enabled else 0
+            while (thread := self._new_thread(count)) is not None:
+                self._start(thread)
+            with self._lock:
+                surplus, rest = self._threads[count:], self._threads[:count]
+                self._threads = rest
+            for thread in rest:
+                thread.wakeup()
+            self._end(surplus, _STOP_SECONDS)
+
+    def _new_thread(self, count: int) -> _CleanerThread | None:
+        """One that is still to be started; None when there are enough, or when the cleaner has stopped."""
+        with self._lock:
+            number = len(self._threads)
+            if not self._running or number >= count:
+                return None
+            thread = _CleanerThread(f"barnabas-log-cleaner-{number}", self, self._on_fatal)
+            self._threads.append(thread)
+            return thread
+
+    def _start(self, thread: _CleanerThread) -> None:
+        """Without the lock: a stop does not wait for it."""
+        try:
+            thread.start()
+        except BaseException:
+            with self._lock:
+                if thread in self._threads:
+                    self._threads.remove(thread)
+            raise
+
+    def _end(self, threads: list[_CleanerThread], timeout: float) -> None:
+        patience = SharedTimeout(self._clock, timeout)
         for thread in threads:
             thread.initiate_shutdown()
         for thread in threads:
-            thread.await_shutdown(timeout)
-
-    def reconfigure(self, settings: CleanerSettings) -> None:
-        """New settings at run time (log.cleaner.*); the threads begin anew, as in Kafka."""
-        with self._threads_lock:
-            self._stop_threads(_STOP_SECONDS)
-            self.settings = settings
-            self._throttle.bytes_per_second = settings.max_bytes_per_second
-            if self._started:
-                self._start_threads()
+            thread.await_shutdown(patience.left)
 
     # Cleaning.
 
@@ -277,6 +298,7 @@ class _CleanerThread(ServerThread):
         self._signal.set()
 
     def run_once(self) -> None:
-        cleaned = self._owner.clean_dirtiest(lambda: not self.running, self._signal.wait)
+        cleaned = self._owner.clean_dirtiest(lambda: not self.running, self._stop_requested.wait)
         if not cleaned:
-            self._signal.wait(self._owner.settings.backoff_ms / 1000)
+            self._signal.wait(wait_seconds(self._owner.settings.backoff_ms))
+            self._signal.clear()

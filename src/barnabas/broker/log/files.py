@@ -28,6 +28,10 @@ from barnabas.records.batch import Buffer
 
 Result = TypeVar("Result")
 
+DIRECTORY_MODE = 0o700
+FILE_MODE = 0o600
+"""What the broker makes is for its own user only, whatever the umask. What is there already keeps its mode."""
+
 _SYNC_FILE_RANGE_WRITE = 2
 _NO_WAIT: int = getattr(os, "RWF_NOWAIT", 0)
 """Linux's flag for reading only what is in memory; 0 elsewhere."""
@@ -109,10 +113,16 @@ class OpenFile:
         return f"OpenFile({self.path!r}, fd={self._fd})"
 
 
+def create_private(path: str) -> None:
+    """Make an empty file for somebody else to open, unless there is something of that name."""
+    with contextlib.suppress(FileExistsError):
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE))
+
+
 def _open_regular(path: str, flags: int) -> OpenFile:
     """NotAFile when something else is there. A FIFO must not hold us up, so nothing here waits; regular files do not care."""
     try:
-        file = OpenFile(os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK, 0o644), path)
+        file = OpenFile(os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK, FILE_MODE), path)
     except OSError as error:
         kind = wrong_kind(path) if error.errno in _OF_ANOTHER_KIND else ""
         if not kind:
@@ -176,7 +186,8 @@ class FileSystem:
     # Names.
 
     def make_directory(self, path: str) -> None:
-        os.makedirs(path, exist_ok=True)
+        """For us alone; what is missing above it is made as the umask says, unless by `make_durable_directory`."""
+        os.makedirs(path, DIRECTORY_MODE, exist_ok=True)
 
     def make_durable_directory(self, path: str) -> None:
         """Make a directory with all above it, so that a power cut cannot take away the place where synced files are."""

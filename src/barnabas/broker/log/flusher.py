@@ -67,6 +67,7 @@ class Flusher(ServerThread):
     ) -> None:
         super().__init__("barnabas-log-flusher", on_fatal)
         self.interval_ms = interval_ms
+        """May be set from any thread."""
         self._clock = clock
         self._logs = logs
         self._dirs = dirs

@@ -47,6 +47,8 @@ class Housekeeper(ServerThread):
     ) -> None:
         super().__init__("barnabas-log-housekeeper", on_fatal)
         self._settings = settings
+        self.producer_id_expiration_ms = settings.producer_id_expiration_ms
+        """May be set from any thread."""
         self._clock = clock
         self._files = files
         self._logs = logs
@@ -110,7 +112,7 @@ class Housekeeper(ServerThread):
         for each in self._logs():
             if each.available:
                 dropped += retention.apply(each, now_ms)
-                each.expire_producers(self._settings.producer_id_expiration_ms)
+                each.expire_producers(self.producer_id_expiration_ms)
         return dropped
 
     def on_stop(self) -> None:

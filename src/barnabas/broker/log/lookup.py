@@ -6,14 +6,15 @@ Thread: any. Lock: none; all input is what the log has published.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
+from barnabas.broker.log.config import MAX_LONG
 from barnabas.broker.log.epochs import LeaderEpochs
 from barnabas.broker.log.reading import LogReader, Tail
 from barnabas.broker.log.results import TimestampOffset
 from barnabas.broker.log.segment import CorruptLog, Place, Segment
-from barnabas.records.batch import CorruptBatch, parse_header
-from barnabas.records.reader import decompressed_limit, record_times
+from barnabas.records.batch import HEADER_SIZE, BatchHeader, CorruptBatch, parse_header
+from barnabas.records.compression import decompress
+from barnabas.records.kernel.record_layout import MIN_LONG, RecordTimes, find_time
+from barnabas.records.reader import decompressed_limit
 
 LATEST = -1
 EARLIEST = -2
@@ -21,6 +22,8 @@ MAX_TIMESTAMP = -3
 EARLIEST_LOCAL = -4
 
 NOT_FOUND = TimestampOffset(-1, -1, -1)
+NEVER = 2 * MAX_LONG
+"""Later than any record."""
 
 
 def offset_for_timestamp(
@@ -88,7 +91,7 @@ def _largest_from(reader: LogReader, segment: Segment, start: int, end: int) -> 
     for place in segment.places(first.position, end) if first else ():
         largest = place.max_timestamp
         if place.base_offset < start:
-            largest = max((time for time, offset, _ in _records(reader, segment, place) if offset >= start), default=-1)
+            largest = _largest_in(reader, segment, place, start)
         if largest > best[0]:
             best = (largest, place.last_offset)
     return best
@@ -108,19 +111,33 @@ def _largest(reader: LogReader, segment: Segment, end: int) -> tuple[int, int]:
 
 def _record_in(reader: LogReader, segment: Segment, place: Place, timestamp: int, start: int) -> TimestampOffset | None:
     """The first record of a batch that is not older than a time and not below the log's start."""
-    for time, offset, epoch in _records(reader, segment, place):
-        if time >= timestamp and offset >= start:
-            return TimestampOffset(time, offset, epoch)
-    return None
+    header, found = _look_into(reader, segment, place, timestamp, start)
+    if found.offset_delta < 0:
+        return None
+    time = header.max_timestamp if header.log_append_time else header.base_timestamp + found.timestamp_delta
+    return TimestampOffset(time, header.base_offset + found.offset_delta, header.partition_leader_epoch)
 
 
-def _records(reader: LogReader, segment: Segment, place: Place) -> Iterator[tuple[int, int, int]]:
-    """(timestamp, offset, leader epoch) of the records of one batch."""
+def _largest_in(reader: LogReader, segment: Segment, place: Place, start: int) -> int:
+    """The largest timestamp of the records of a batch that are not below the log's start; -1 when there are none."""
+    header, found = _look_into(reader, segment, place, NEVER, start)
+    if found.largest == MIN_LONG:
+        return -1
+    return header.max_timestamp if header.log_append_time else header.base_timestamp + found.largest
+
+
+def _look_into(
+    reader: LogReader, segment: Segment, place: Place, timestamp: int, start: int
+) -> tuple[BatchHeader, RecordTimes]:
     batch = segment.read(place.position, place.size)
     limit = max(reader.records_limit, decompressed_limit(place.size))
     try:
         header = parse_header(batch)
-        for time, offset in record_times(batch, header, limit):
-            yield time, offset, header.partition_leader_epoch
+        data = decompress(header.codec, memoryview(batch)[HEADER_SIZE : header.size], limit)
+        if header.log_append_time:
+            earliest = MIN_LONG if header.max_timestamp >= timestamp else MAX_LONG
+        else:
+            earliest = max(MIN_LONG, min(MAX_LONG, timestamp - header.base_timestamp))
+        return header, find_time(data, 0, header.record_count, max(0, start - header.base_offset), earliest)
     except CorruptBatch as error:
         raise CorruptLog(f"the batch at offset {place.base_offset} cannot be read: {error}") from error

@@ -2,7 +2,8 @@
 
 Role: owns the log directories, the partition logs, the flusher, the housekeeper and the cleaner. The composition root of the storage layer.
 Thread: `get`, `logs` and `describe_dirs` from any thread without a lock; the rest from any thread.
-Lock: `_lock` serialises create, delete, start and stop. `_logs` is a dict whose single look-ups need no lock.
+Lock: `_lock` serialises create, delete, start and stop; a fair one, as topics of many partitions take it in a loop. `_logs` is a
+dict whose single look-ups need no lock.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import contextlib
 import logging
 import os
 import re
-import threading
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,8 +29,9 @@ from barnabas.broker.log.offline import offline_log
 from barnabas.broker.log.partition_log import PartitionLog
 from barnabas.broker.log.recovery import LoadRequest, load_log
 from barnabas.broker.log.results import LogDirDescription, LogDirNotWritable
-from barnabas.clock import Clock
+from barnabas.clock import Clock, SharedTimeout
 from barnabas.errors import ErrorCode, KafkaError
+from barnabas.fair_lock import FairLock
 from barnabas.threads import FatalHandler
 
 log = logging.getLogger(__name__)
@@ -65,7 +66,7 @@ class LogManager:
         self.flush_stats = FlushStats()
         self._clock = clock
         self._files = files or FileSystem()
-        self._lock = threading.Lock()
+        self._lock = FairLock()
         self._on_fatal = on_fatal
         self._loaded = False
         self._logs: dict[Key, PartitionLog] = {}
@@ -141,12 +142,16 @@ class LogManager:
             self.housekeeper.start()
             self.cleaner.start()
 
-    def shutdown(self, timeout: float = 30.0) -> None:
-        """Flush and close everything; the next start needs no recovery. What was only locked is left as it was."""
-        self.cleaner.shutdown(timeout)
-        self.housekeeper.shutdown(timeout)
-        self.flusher.shutdown(timeout)
-        with self._lock:
+    def shutdown(self, timeout: float = 30.0) -> bool:
+        """Flush and close everything; the next start needs no recovery. What was only locked is left as it was. False when somebody
+        was still making logs after `timeout` seconds: then they are left to the recovery of the next start."""
+        patience = SharedTimeout(self._clock, timeout)
+        self.cleaner.shutdown(patience.left)
+        self.housekeeper.shutdown(patience.left)
+        self.flusher.shutdown(patience.left)
+        if not self._lock.acquire(timeout=patience.left):
+            return False
+        try:
             for each in list(self._logs.values()):
                 each.close()
             for directory in self._dirs:
@@ -154,6 +159,9 @@ class LogManager:
                     directory.finish()
                 directory.close()
             self._loaded = False
+        finally:
+            self._lock.release()
+        return True
 
     def _open_directory(
         self, directory: LogDir, partitions: Mapping[Key, PartitionSpec] | None, cluster_id: str

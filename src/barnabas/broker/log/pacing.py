@@ -29,11 +29,18 @@ class Throttle:
         self._lock = threading.Lock()
         self._free_at = 0
 
+    def set_rate(self, bytes_per_second: float) -> None:
+        """Another rate from now on; what was to be waited for at the old one is forgotten."""
+        with self._lock:
+            if bytes_per_second != self.bytes_per_second:
+                self.bytes_per_second = bytes_per_second
+                self._free_at = 0
+
     def delay_ns(self, size: int) -> int:
         """Account for some bytes; how long to wait now so that the rate is kept."""
-        cost = int(size / self.bytes_per_second * _NS)
         now = self._clock.monotonic_ns()
         with self._lock:
+            cost = int(size / self.bytes_per_second * _NS)
             self._free_at = max(self._free_at, now) + cost
             return self._free_at - now
 
@@ -60,7 +67,9 @@ class Pacer:
         self._wait_until(now + delay)
 
     def _wait_until(self, deadline: int) -> None:
-        while (left := deadline - self._clock.monotonic_ns()) > TURN_NS:
+        """Or until the rate is another one."""
+        rate = self._throttle.bytes_per_second
+        while (left := deadline - self._clock.monotonic_ns()) > TURN_NS and self._throttle.bytes_per_second == rate:
             self._wait(min(left / _NS, _LONGEST_WAIT_SECONDS))
             self._check()
             self._turn_began = self._clock.monotonic_ns()

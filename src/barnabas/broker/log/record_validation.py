@@ -25,19 +25,17 @@ from barnabas.records.batch import (
     PREFIX_SIZE,
     TIMESTAMP_TYPE_BIT,
     BatchHeader,
+    Buffer,
     CorruptBatch,
     crc32c,
 )
 from barnabas.records.compression import CODEC_NAMES, GZIP, LZ4, NONE, ZSTD, compress, decompress
-from barnabas.records.kernel.record_layout import SPAN_FIELDS, RecordFacts, check_records, record_spans
+from barnabas.records.kernel.record_layout import RecordFacts, UnfitRecords, check_records, unfit_records
 from barnabas.records.reader import decompressed_limit
 
 RECORDS_AT = HEADER_SIZE - PREFIX_SIZE
 """Where the records begin in the part of a batch that the checksum covers."""
-MAX_ERRORS_NAMED = 1000
-"""Records that an answer names; a batch can hold so many that naming all would make the answer larger than the batch."""
-
-_TIMESTAMP_FIELD, _KEY_LENGTH_FIELD = 3, 5
+MIN_LONG = -MAX_LONG - 1
 _NO_HEADER = (0,) * 13
 
 
@@ -91,20 +89,20 @@ def validated(
     else:
         if room is not None:
             room.take_for_compression(len(data) - start)
-        records = compress(codec, data[start:], _level(codec, config))
+        records = compress(codec, memoryview(data)[start:], _level(codec, config))
     kept = header._replace(attributes=attributes & ~CODEC_MASK | codec, max_timestamp=newest)
     return _rewritten(kept, body, records, config)
 
 
-def _plain_records(header: BatchHeader, body: bytes, config: LogConfig, room: Expansion | None) -> tuple[bytes, int]:
+def _plain_records(header: BatchHeader, body: bytes, config: LogConfig, room: Expansion | None) -> tuple[Buffer, int]:
     """Bytes that hold the records, and where they begin."""
     if header.codec == NONE:
         return body, RECORDS_AT
     limit = decompressed_limit(config.max_message_bytes)
-    records = body[RECORDS_AT:]
-    return (
-        decompress(header.codec, records, limit) if room is None else room.decompress(header.codec, records, limit)
-    ), 0
+    records = memoryview(body)[RECORDS_AT:]
+    if room is None:
+        return decompress(header.codec, records, limit), 0
+    return room.decompress(header.codec, records, limit), 0
 
 
 # The rules for records.
@@ -122,41 +120,44 @@ def _breaks_a_rule(header: BatchHeader, facts: RecordFacts, config: LogConfig, n
 
 
 def _check_each(
-    header: BatchHeader, records: tuple[bytes, int], config: LogConfig, now_ms: int, partition: str
+    header: BatchHeader, records: tuple[Buffer, int], config: LogConfig, now_ms: int, partition: str
 ) -> None:
-    """Name every record that breaks a rule, with Kafka's texts."""
-    spans = record_spans(*records, header.record_count)
-    created = config.timestamp_type != LOG_APPEND_TIME
+    """Name the records that break a rule, with Kafka's texts."""
+    base = header.base_timestamp
     earliest, latest = now_ms - config.timestamp_before_max_ms, now_ms + config.timestamp_after_max_ms
-    errors: list[RecordError] = []
-    wrong_times = 0
-    for number in range(header.record_count):
-        timestamp = header.base_timestamp + spans[number * SPAN_FIELDS + _TIMESTAMP_FIELD]
-        if config.compacted and spans[number * SPAN_FIELDS + _KEY_LENGTH_FIELD] < 0:
+    times = _within_long(earliest - base), _within_long(latest - base), _within_long(NO_TIMESTAMP - base)
+    if config.timestamp_type == LOG_APPEND_TIME:
+        times = (MIN_LONG, MAX_LONG, 0)
+    unfit = unfit_records(*records, header.record_count, config.compacted, times)
+    if not unfit.first:
+        return
+    errors = []
+    for at in range(0, len(unfit.first), 3):
+        number, timestamp_delta, key_length = unfit.first[at], unfit.first[at + 1], unfit.first[at + 2]
+        if config.compacted and key_length < 0:
             text = f"Compacted topic cannot accept message without key in topic partition {partition}"
-        elif created and timestamp != NO_TIMESTAMP and not earliest <= timestamp <= latest:
-            wrong_times += 1
+        else:
             text = (
-                f"Timestamp {timestamp} of message with offset {number} is out of range. "
+                f"Timestamp {base + timestamp_delta} of message with offset {number} is out of range. "
                 f"The timestamp should be within [{earliest}, {latest}]"
             )
-        else:
-            continue
         errors.append(RecordError(number, text))
-    if errors:
-        raise _refused(errors, wrong_times)
+    raise _refused(tuple(errors), unfit)
 
 
-def _refused(errors: list[RecordError], wrong_times: int) -> RecordsRefused:
-    named = tuple(errors[:MAX_ERRORS_NAMED])
-    if wrong_times:
+def _within_long(number: int) -> int:
+    return max(MIN_LONG, min(MAX_LONG, number))
+
+
+def _refused(named: tuple[RecordError, ...], unfit: UnfitRecords) -> RecordsRefused:
+    if unfit.wrong_times:
         return RecordsRefused(
             ErrorCode.INVALID_TIMESTAMP, "One or more records have been rejected due to invalid timestamp", named
         )
     shown = ", ".join(f"RecordError(batchIndex={error.number}, message='{error.message}')" for error in named[:3])
     return RecordsRefused(
         ErrorCode.INVALID_RECORD,
-        f"One or more records have been rejected due to {len(errors)} record errors in total, "
+        f"One or more records have been rejected due to {unfit.without_key} record errors in total, "
         f"and only showing the first three errors at most: [{shown}]",
         named,
     )

@@ -47,7 +47,7 @@ class SocketOptions(NamedTuple):
 
     send_buffer: int = -1
     receive_buffer: int = -1
-    backlog: int = 50
+    backlog: int = 4096
 
 
 class BindFailed(ConfigError):

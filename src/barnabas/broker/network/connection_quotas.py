@@ -9,15 +9,18 @@ Lock:    `_changed` guards all counters and limits; it is notified on every rele
 
 from __future__ import annotations
 
+import contextlib
+import ipaddress
 import logging
 import socket
 import threading
 from collections.abc import Callable
 
+from barnabas.broker.connection_settings import is_address
 from barnabas.broker.network.rate import SampledRate
 from barnabas.clock import Clock, SystemClock
 from barnabas.config import Config
-from barnabas.errors import BarnabasError
+from barnabas.errors import BarnabasError, shown
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +34,9 @@ DYNAMIC_KEYS = (
     "max.connections.per.ip.overrides",
     "max.connection.creation.rate",
 )
+LISTENER_KEYS = ("max.connections", "max.connection.creation.rate")
+"""Those that a listener may have a limit of its own for."""
+RESOLVE_SECONDS = 5.0
 
 
 class TooManyConnections(BarnabasError):
@@ -84,6 +90,7 @@ class ConnectionQuotas:
         self._max_connections = UNLIMITED
         self._max_per_ip = UNLIMITED
         self._overrides: dict[str, int] = {}
+        self._override_items: tuple[str, ...] = ()
         self._broker_rate = self._new_rate()
         self._ip_rates: dict[str, SampledRate] = {}
         self._ip_rate_limits: dict[str, int] = {}
@@ -93,15 +100,21 @@ class ConnectionQuotas:
     def _new_rate(self, limit: int = UNLIMITED) -> SampledRate:
         return SampledRate(limit, self._windows, self._window_ns)
 
+    def follow_config(self) -> None:
+        """Take each change of a limit from now on, of the broker and of the listeners that there are."""
+        limits = (f"listener.name.{name.lower()}.{key}" for name in self._listeners for key in LISTENER_KEYS)
+        self._config.follow((*DYNAMIC_KEYS, *limits), self.configure)
+
     # ---- limits, all dynamic -------------------------------------------------------------------------------------
 
     def configure(self, config: Config) -> None:
-        """Take the limits from the configuration; waiting acceptors look again. `Config.on_change` calls this."""
-        overrides = _overrides(config["max.connections.per.ip.overrides"])
+        """Take the limits from the configuration; waiting acceptors look again. Called for each change."""
+        items = config["max.connections.per.ip.overrides"]
+        overrides = self._overrides if items == self._override_items else _overrides(items)
         with self._changed:
             self._max_connections = config["max.connections"]
             self._max_per_ip = config["max.connections.per.ip"]
-            self._overrides = overrides
+            self._overrides, self._override_items = overrides, items
             self._broker_rate.limit = config["max.connection.creation.rate"]
             for name, quota in self._listeners.items():
                 self._configure_listener(name, quota)
@@ -109,8 +122,9 @@ class ConnectionQuotas:
 
     def _configure_listener(self, name: str, quota: ListenerQuota) -> None:
         prefix = f"listener.name.{name.lower()}."
-        quota.max_connections = int(self._config.get(prefix + "max.connections") or UNLIMITED)
-        quota.rate.limit = int(self._config.get(prefix + "max.connection.creation.rate") or UNLIMITED)
+        limit, rate = (self._config.get(prefix + key) for key in LISTENER_KEYS)
+        quota.max_connections = UNLIMITED if limit is None else limit
+        quota.rate.limit = UNLIMITED if rate is None else rate
 
     def add_listener(self, name: str) -> None:
         with self._changed:
@@ -276,14 +290,29 @@ class ConnectionQuotas:
 
 def _overrides(items: tuple[str, ...]) -> dict[str, int]:
     """`host:count` items; a host name is resolved, because counting is by address."""
-    found = {}
-    for item in items:
-        host, _, count = item.rpartition(":")
-        host = host.strip("[]")
-        try:
-            addresses = {str(info[4][0]) for info in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
-        except OSError as error:
-            log.warning("max.connections.per.ip.overrides: %s is not known (%s), its limit is ignored", host, error)
-            continue
-        found.update(dict.fromkeys(addresses, int(count)))
+    counts = {host.strip("[]"): int(count) for host, _, count in (item.rpartition(":") for item in items)}
+    names = [host for host in counts if not is_address(host)]
+    addresses = _resolve(names) if names else {}
+    found = {ipaddress.ip_address(host).compressed: count for host, count in counts.items() if is_address(host)}
+    for host in names:
+        if host not in addresses:
+            log.warning("max.connections.per.ip.overrides: %s is not known, its limit is ignored", shown(host))
+        found.update(dict.fromkeys(addresses.get(host, ()), counts[host]))
     return found
+
+
+def _resolve(names: list[str]) -> dict[str, set[str]]:
+    """The addresses of names, of as many as could be asked for in `RESOLVE_SECONDS`: name servers that do not answer hold up nobody."""
+    addresses: dict[str, set[str]] = {}
+    finished = threading.Event()
+
+    def resolve() -> None:
+        for name in names:
+            with contextlib.suppress(OSError, UnicodeError):
+                found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+                addresses[name] = {str(info[4][0]) for info in found}
+        finished.set()
+
+    threading.Thread(target=resolve, name="barnabas-resolver", daemon=True).start()
+    finished.wait(RESOLVE_SECONDS)
+    return addresses.copy()

@@ -1,14 +1,16 @@
 """The heavy requests of a request channel: which wait, how many run, and how much memory their answers hold (`broker/budget.py`).
 
 Role:    keeps heavy requests apart, so that light ones overtake them: at most a quarter of the handlers run them at a time, and none is
-         begun while clients have not taken what others were answered. The queue has no bound of its own: a connection has one request
-         at a time, and to let a processor wait for room here would stop everybody else on it.
+         begun while clients have not taken what others were answered. Clients take turns, so that one with a thousand connections does
+         not keep the heavy requests of others waiting. The queue has no bound of its own: a connection has one request at a time, and
+         to let a processor wait for room here would stop everybody else on it.
 Thread:  any. Lock: that of the channel; every method is called with it held.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -19,6 +21,55 @@ PATIENCE_NS = 10_000_000_000
 """A client that has not taken its answer after this time is disconnected, if heavy requests of others wait for the memory."""
 
 
+class Turns:
+    """Requests that wait. Addresses take turns, and the client ids of one address among themselves: an id costs nothing to invent."""
+
+    __slots__ = ("_by_address", "_size")
+
+    def __init__(self) -> None:
+        self._by_address: OrderedDict[str, OrderedDict[str, deque[Request]]] = OrderedDict()
+        self._size = 0
+
+    def append(self, request: Request) -> None:
+        clients = self._by_address.setdefault(request.connection.client_address, OrderedDict())
+        clients.setdefault(request.header.client_id or "", deque()).append(request)
+        self._size += 1
+
+    def first(self) -> Request:
+        """Whose turn it is."""
+        clients = next(iter(self._by_address.values()))
+        return next(iter(clients.values()))[0]
+
+    def popleft(self) -> Request:
+        """The first one; its client and its address come last from now on."""
+        address, clients = next(iter(self._by_address.items()))
+        client, queue = next(iter(clients.items()))
+        request = queue.popleft()
+        self._size -= 1
+        clients.move_to_end(client)
+        self._by_address.move_to_end(address)
+        if not queue:
+            del clients[client]
+            if not clients:
+                del self._by_address[address]
+        return request
+
+    def clear(self) -> None:
+        self._by_address.clear()
+        self._size = 0
+
+    def __iter__(self) -> Iterator[Request]:
+        for clients in self._by_address.values():
+            for queue in clients.values():
+                yield from queue
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __repr__(self) -> str:
+        return f"<Turns {self._size} requests of {len(self._by_address)} addresses>"
+
+
 class HeavyLane:
     """See the file header."""
 
@@ -26,7 +77,7 @@ class HeavyLane:
 
     def __init__(self, max_unsent: int) -> None:
         self._max_unsent = max_unsent
-        self.waiting: deque[Request] = deque()
+        self.waiting = Turns()
         self.running = 0
         self.unsent = 0
         self._held: dict[
@@ -35,13 +86,17 @@ class HeavyLane:
 
     def may_begin(self, handlers: int) -> bool:
         """Whether one that waits may run now."""
-        return bool(self.waiting) and self.running < max(1, handlers // HANDLERS_PER_HEAVY) and self.has_memory()
+        return len(self.waiting) > 0 and self.running < max(1, handlers // HANDLERS_PER_HEAVY) and self.has_memory()
 
     def has_memory(self) -> bool:
         return self.unsent <= self._max_unsent
 
+    def is_short(self) -> bool:
+        """Whether requests wait for memory."""
+        return not self.has_memory() and len(self.waiting) > 0
+
     def begin(self) -> Request:
-        """The one that has waited longest; it counts as running until `end`."""
+        """The first one; it counts as running until `end`."""
         self.running += 1
         return self.waiting.popleft()
 
@@ -63,7 +118,7 @@ class HeavyLane:
 
     def overdue(self, now_ns: int) -> Request | None:
         """Whose answer has held memory for too long, while others wait for it."""
-        if self.has_memory() or not self.waiting:
+        if not self.is_short():
             return None
         connection, (since_ns, size, request) = next(iter(self._held.items()))
         if now_ns - since_ns < PATIENCE_NS:

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from barnabas.broker import metrics as rows
-from barnabas.metrics import MetricRow, Registry, Sample
+from barnabas.metrics import MetricRow, Registry, Sample, label_text
 
 if TYPE_CHECKING:
     from barnabas.broker.network.processor import Processor
@@ -22,7 +22,7 @@ def register_network_metrics(registry: Registry, server: SocketServer) -> None:
     """Queues, idle shares, memory and connections. A removed processor's samples are gone with it (RP-8)."""
     for plane in server.planes:
         channel = plane.request_channel
-        labels = (("plane", plane.name),)
+        labels = label_text(plane=plane.name)
         registry.gauge(rows.REQUEST_QUEUE_SIZE, channel.depth, labels)
         registry.gauge(rows.RESPONSE_QUEUE_TOTAL, channel.response_queue_size, labels)
         registry.gauge(rows.HANDLER_IDLE, partial(server.handler_idle_share, plane.name), labels)
@@ -30,7 +30,7 @@ def register_network_metrics(registry: Registry, server: SocketServer) -> None:
     registry.gauge(rows.MEMORY_POOL_AVAILABLE, server.memory_pool.available)
     registry.gauge(rows.MEMORY_POOL_USED, server.memory_pool.used)
     for acceptor in server.acceptors.values():
-        registry.gauge(rows.ACCEPTOR_BLOCKED, acceptor.blocked.share, (("listener", acceptor.listener.name),))
+        registry.gauge(rows.ACCEPTOR_BLOCKED, acceptor.blocked.share, label_text(listener=acceptor.listener.name))
     _register_processors(registry, server)
 
 
@@ -41,8 +41,8 @@ def _register_processors(registry: Registry, server: SocketServer) -> None:
 
         def collect() -> Iterator[Sample]:
             for one in server.processors:
-                listener = (("listener", one.listener.name),) if with_listener else ()
-                yield Sample(read(one), (*listener, (label, str(one.id))))
+                listener = {"listener": one.listener.name} if with_listener else {}
+                yield Sample(read(one), label_text(**listener, **{label: str(one.id)}))
 
         registry.register(row, collect)
 
@@ -58,11 +58,12 @@ def _register_processors(registry: Registry, server: SocketServer) -> None:
 
 
 def _software(server: SocketServer) -> Iterator[Sample]:
-    counts: dict[tuple[str, str, str], int] = {}
+    counts: dict[str, int] = {}
     for processor in server.processors:
         for (name, version), count in processor.software.copy().items():
-            key = (processor.listener.name, name, version)
-            counts[key] = counts.get(key, 0) + count
-    for (listener, name, version), count in counts.items():
-        labels = (("listener", listener), ("clientSoftwareName", name), ("clientSoftwareVersion", version))
+            labels = label_text(
+                listener=processor.listener.name, clientSoftwareName=name, clientSoftwareVersion=version
+            )
+            counts[labels] = counts.get(labels, 0) + count
+    for labels, count in counts.items():
         yield Sample(count, labels)

@@ -4,8 +4,7 @@ Role:    reads requests from its connections, queues them (or runs them itself, 
          records each finished request. `run_once` is the table of contents: seven phases in Kafka's order.
 Thread:  everything runs on the processor's own thread, except `accept*`, `*_response`, `wake*`, `stop_reading` and the
          figures. Only this thread touches the selector and its channels; while the disk keeps it, its stand-in does.
-Lock:    `loop` is held by the thread that runs the turns; `_mailbox` guards what other threads leave here: new sockets,
-         responses, and whether the thread sleeps.
+Lock:    `loop` is held by the thread that runs the turns; what other threads leave here is in a `Mailbox`, which has its own.
 
 No error of one channel ends the loop: it is logged with the connection's id, the channel is closed and its quota returned.
 """
@@ -15,7 +14,6 @@ from __future__ import annotations
 import logging
 import socket
 import threading
-from collections import deque
 from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING, Any, cast
@@ -25,6 +23,7 @@ from barnabas.broker.budget import NeedsHandler
 from barnabas.broker.listeners import Listener
 from barnabas.broker.network.baton import TurnPoller
 from barnabas.broker.network.intake import Intake, OverBudget
+from barnabas.broker.network.mailbox import Mailbox
 from barnabas.broker.network.outbox import Outbox
 from barnabas.broker.network.plane import Plane
 from barnabas.broker.network.request import (
@@ -58,10 +57,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-NEW_CONNECTIONS = 20
 POLL_SECONDS = 0.3
 WATCH_SECONDS = 0.001
-ACCEPT_SLICE_SECONDS = 0.1
 LOOP_SECONDS = 0.05
 FLUSH_NS = 5_000_000_000
 MAX_INDEX = 2**31 - 1
@@ -98,19 +95,16 @@ class Processor(ServerThread):
             plane.clock,
             TurnPoller(default_poller(), self._baton_turn, self._ring, self._may_stay_awake),
         )
-        self.selector.read_on = ReadOn(*plane.read_on)
+        self.selector.reading.read_on = ReadOn(*plane.read_on)
         self._stand_in = plane.stand_in
         self.loop = threading.Lock()
         self.away_ns = 0  # since when this thread waits for the disk; 0 when it does not
-        self._mailbox = threading.Condition(threading.Lock())
-        self._new: deque[tuple[socket.socket, str]] = deque()
-        self._responses: deque[Response] = deque()
-        self._asleep = False
+        self._mailbox = Mailbox(self.selector.wakeup)
+        self._responses = self._mailbox.responses
         self._outbox = Outbox(self.selector, self._process_response, self._finish_sent)
         self._sent: list[SendResponse] = []  # their last byte has left, and nothing else is done about them yet
         self._owes = False  # whether a request of this turn is answered by another thread, which needs the core more
         self._to_ring: list[Seat] = []  # handlers to wake just before this thread sleeps
-        self._accepting = True
         self._reading = True
         self._index = 0
         self._turns = 0
@@ -173,10 +167,8 @@ class Processor(ServerThread):
 
     def configure_new_connections(self) -> None:
         """Register what the acceptor left here (RP-12), at most a queue's worth per turn, so that the others go on."""
-        for _ in range(len(self._new)):
-            with self._mailbox:
-                sock, address = self._new.popleft()
-                self._mailbox.notify()
+        for _ in range(self._mailbox.connections_waiting()):
+            sock, address = self._mailbox.take_connection()
             try:
                 self._register(sock, address)
             except Exception as error:
@@ -270,13 +262,10 @@ class Processor(ServerThread):
         if not self._reading:
             self._mute_all()
         watching = False
-        with self._mailbox:
-            if self._responses or self._new:
-                timeout = 0.0
-            else:
-                self._asleep = True
-                watching = self._request_channel.has_backlog()
-                timeout = WATCH_SECONDS if watching else POLL_SECONDS
+        timeout = 0.0
+        if self._mailbox.fall_asleep():
+            watching = self._request_channel.has_backlog()
+            timeout = WATCH_SECONDS if watching else POLL_SECONDS
         try:
             self.selector.poll(timeout)
         except Exception:
@@ -284,7 +273,8 @@ class Processor(ServerThread):
             self._baton_turn.end()
             self._stop_requested.wait(WATCH_SECONDS)  # never spin on an error that stays
         finally:
-            self._asleep = self._owes = False
+            self._mailbox.awake()
+            self._owes = False
             self.idle.total_ns = self.selector.select_ns
         if watching:
             self._request_channel.nudge()
@@ -427,17 +417,30 @@ class Processor(ServerThread):
         """Connections that the selector closed (RP-17), and peers that hung up while their request is handled."""
         for channel in self.selector.hung_up:
             context = cast(ConnectionContext, channel.attachment)
-            context.hung_up = (
-                True  # before the look at `waiting`; who begins to wait sets that first and looks at this then
-            )
-            if context.waiting is not None:
-                context.waiting.hang_up()
+            try:
+                self._hung_up(context, channel)
+            except Exception:
+                self._channel_failed(context, "ending a wait")
         for channel, _ in self.selector.disconnected:
             context = cast(ConnectionContext, channel.attachment)
             try:
                 self._forget(context)
             except Exception:
                 log.exception("an error after the end of %s", context.connection_id)
+
+    def _hung_up(self, context: ConnectionContext, channel: Channel) -> None:
+        """A peer that only finished sending still gets its answer, without further wait. One that is gone needs none; what a handler has
+        begun for it comes to its end first, so that requests in the broker never outnumber connections."""
+        context.hung_up = (
+            True  # before the look at `waiting`; who begins to wait sets that first and looks at this then
+        )
+        waiting = context.waiting
+        if waiting is None:
+            return
+        if channel.broken:
+            self._close_connection(context)
+        else:
+            waiting.hang_up()
 
     def _forget(self, context: ConnectionContext) -> None:
         """A channel is gone: exactly once, give back its quota (RP-11) and finish its unsent response."""
@@ -482,38 +485,23 @@ class Processor(ServerThread):
 
     def accept(self, sock: socket.socket, address: str) -> bool:
         """The acceptor hands over a counted socket. False when the queue is full or the processor ends."""
-        with self._mailbox:
-            if len(self._new) >= NEW_CONNECTIONS or not self._accepting:
-                return False
-            self._new.append((sock, address))
-        self.selector.wakeup()
-        return True
+        return self._mailbox.put_connection(sock, address)
 
     def accept_waiting(self, sock: socket.socket, address: str, still_wanted: Callable[[], bool]) -> bool:
         """As `accept`, but wait for room."""
-        with self._mailbox:
-            while len(self._new) >= NEW_CONNECTIONS:
-                if not self._accepting or not still_wanted():
-                    return False
-                self._mailbox.wait(ACCEPT_SLICE_SECONDS)
-        return self.accept(sock, address) or (self._accepting and self.accept_waiting(sock, address, still_wanted))
+        return self._mailbox.put_connection_waiting(sock, address, still_wanted)
 
     def enqueue_response(self, response: Response) -> None:
-        """Queue a response and wake the thread if it sleeps; many responses before it wakes cost one system call."""
-        if self.post_response(response):
-            self.wake()
+        """Queue a response and wake the thread if it sleeps."""
+        if self._mailbox.put_response(response):
+            self._mailbox.wake()
 
     def post_response(self, response: Response) -> bool:
         """Queue only; True when somebody must call `wake` soon."""
-        with self._mailbox:
-            self._responses.append(response)
-            return self._asleep
+        return self._mailbox.put_response(response)
 
     def wake(self) -> None:
-        with self._mailbox:
-            asleep, self._asleep = self._asleep, False
-        if asleep:
-            self.selector.wakeup()
+        self._mailbox.wake()
 
     def wakeup(self) -> None:
         self.selector.wakeup()
@@ -534,12 +522,7 @@ class Processor(ServerThread):
             self._take_loop()
         self._baton_turn.end()
         self._reading = False
-        with self._mailbox:
-            self._accepting = False
-            waiting = list(self._new)
-            self._new.clear()
-            self._mailbox.notify_all()
-        for sock, address in waiting:
+        for sock, address in self._mailbox.close():
             sock.close()
             self._quotas.release(self.listener.name, address)
         try:

@@ -23,10 +23,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from barnabas import TRACE
+from barnabas.broker.request_metrics import count_errors
 from barnabas.errors import ErrorCode, KafkaError, MalformedRequest
 from barnabas.log_limit import LogLimit
 from barnabas.net.send import Send
-from barnabas.protocol.api import APIS
+from barnabas.printable import printable
+from barnabas.protocol.api import APIS, ApiKey
 from barnabas.protocol.codec import encode_response_frame
 
 if TYPE_CHECKING:
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+FETCH = int(ApiKey.FETCH)
 OnComplete = Callable[["Request"], None]
 
 
@@ -103,6 +106,7 @@ class Request:
         "conversions_ns",
         "dequeue_ns",
         "end_ns",
+        "errors",
         "header",
         "heavy",
         "inline",
@@ -151,6 +155,7 @@ class Request:
         self.temporary_bytes = 0
         self.answered = False
         self.response: Any = None
+        self.errors: dict[int, int] | None = None  # instead of `response`, for a heavy request: how often each code
         self.response_bytes = 0
 
     # ---- what API code calls -------------------------------------------------------------------------------------
@@ -198,8 +203,7 @@ class Request:
             return self._prepare_error(message)
         if not self._claim():
             return None
-        self.response = message
-        self.response_bytes = send.size
+        self._note_answer(message, send)
         return SendResponse(self, send, on_complete)
 
     def _prepare_error(self, message: Any) -> Response | None:
@@ -213,9 +217,23 @@ class Request:
             return CloseConnectionResponse(self) if self._claim() else None
         if not self._claim():
             return None
-        self.response = message
-        self.response_bytes = send.size
+        self._note_answer(message, send)
         return SendResponse(self, send)
+
+    def _note_answer(self, message: Any, send: Send) -> None:
+        """What the metrics will ask for. The objects of a heavy request take many times its bytes, and a client may be slow to take its
+        answer: nothing of them is kept."""
+        self.response_bytes = send.size
+        if not self.heavy:
+            self.response = message
+            return
+        self.errors = {}
+        count_errors(message, self.errors)
+        self.progress = None
+        if self.header.api_key != FETCH:
+            self.body = None
+        elif self.body is not None:  # the metrics ask whether a replica sent it
+            self.body.topics = self.body.forgotten_topics_data = ()
 
     def _claim(self) -> bool:
         """True for exactly one caller."""
@@ -252,9 +270,10 @@ class Request:
         """Who asked for what, for log lines."""
         header = self.header
         connection = self.connection
+        client = printable(header.client_id or "")
         return (
             f"api={metric_name(header.api_key)} key={header.api_key} version={header.api_version} "
-            f"correlation={header.correlation_id} client={header.client_id} connection={connection.connection_id} "
+            f"correlation={header.correlation_id} client={client} connection={connection.connection_id} "
             f"listener={connection.listener} principal={connection.principal}"
         )
 
@@ -343,7 +362,7 @@ def trace_response(log: logging.Logger, what: str, response: Response, *values: 
         "%s: api=%s client=%s connection=%s",
         what % values,
         metric_name(request.header.api_key),
-        request.header.client_id,
+        printable(request.header.client_id or ""),
         request.connection.connection_id,
     )
 

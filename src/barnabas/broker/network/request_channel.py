@@ -224,7 +224,7 @@ class RequestChannel:
 
     def _pop(self, seat: Seat) -> Request | ShutdownRequest | None:
         queue = self._queue
-        if self._heavy.waiting and self._heavy.may_begin(len(self._seats)) and self._heavy_is_older():
+        if self._heavy.may_begin(len(self._seats)) and self._heavy_is_older():
             return self._pop_heavy(seat)
         if not queue:
             return None
@@ -236,7 +236,7 @@ class RequestChannel:
     def _heavy_is_older(self) -> bool:
         """A ShutdownRequest comes after all that may still be begun."""
         head = self._queue[0] if self._queue else None
-        return not isinstance(head, Request) or self._heavy.waiting[0].start_ns <= head.start_ns
+        return not isinstance(head, Request) or self._heavy.waiting.first().start_ns <= head.start_ns
 
     def _pop_heavy(self, seat: Seat) -> Request:
         """From now on this handler is away for a while: another one takes over what is queued."""
@@ -353,7 +353,9 @@ class RequestChannel:
 
     def drop_slow_answers(self) -> None:
         """Disconnect a client that takes the answer to a heavy request too slowly while other heavy requests wait for the memory. Called
-        by handlers that have nothing to do: there are some, as nothing heavy is begun then."""
+        by handlers in each of their turns."""
+        if not self._heavy.is_short():
+            return
         with self._lock:
             late = self._heavy.overdue(self.now_ns())
         if late is not None:

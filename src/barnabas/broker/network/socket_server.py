@@ -2,8 +2,9 @@
 
 Role:    per listener one acceptor and N processors; one request channel and handler pool for the data plane and, when
          `control.plane.listener.name` is set, a second set for the control plane (RP-36). Starts, resizes and stops them.
-Thread:  `bind`, `start`, `shutdown` and the resizes from any one thread at a time.
-Lock:    `_lock` serialises start, resize and shutdown.
+Thread:  `bind`, `start` and `shutdown` from any one thread at a time; the resizes from any.
+Lock:    `_resizing` makes one resize at a time; neither start nor shutdown takes it. `_lock` guards whether the server has started or
+         stopped, for a few byte codes.
 
 Shutdown (RP-3): stop accepting, stop reading, drain the handlers, answer what waits in a purgatory, flush the responses, close.
 """
@@ -21,7 +22,7 @@ from barnabas.broker.handlers import RequestHandlerPool
 from barnabas.broker.listeners import Listener
 from barnabas.broker.network.acceptor import Acceptor, SocketOptions
 from barnabas.broker.network.baton import Baton
-from barnabas.broker.network.connection_quotas import DYNAMIC_KEYS, ConnectionQuotas
+from barnabas.broker.network.connection_quotas import ConnectionQuotas
 from barnabas.broker.network.plane import CONTROL, DATA, Plane
 from barnabas.broker.network.processor import Processor
 from barnabas.broker.network.request_channel import RequestChannel, Schedule
@@ -29,7 +30,7 @@ from barnabas.broker.network.shared_core import SharedCore
 from barnabas.broker.network.stand_in import GroupCommit, StandIn
 from barnabas.broker.request_metrics import RequestMetrics
 from barnabas.broker.settings import gil_enabled, inline_requests
-from barnabas.clock import Clock, SystemClock
+from barnabas.clock import Clock, SharedTimeout, SystemClock
 from barnabas.config import Config
 from barnabas.errors import BarnabasError
 from barnabas.net.deadlines import Deadlines
@@ -44,6 +45,8 @@ log = logging.getLogger(__name__)
 
 CONTROL_QUEUE = 20
 MS = 1_000_000
+RESIZE_SECONDS = 10.0
+"""For processors that end because there are to be fewer; each sends its responses for a second at most."""
 
 
 class SocketServer:
@@ -62,7 +65,8 @@ class SocketServer:
         self._config = config
         self._clock = clock or SystemClock()
         self._on_fatal = on_fatal
-        self._lock = threading.RLock()
+        self._lock = threading.Lock()
+        self._resizing = threading.Lock()
         self._ids = itertools.count()
         self._started = False
         self._stopped = False
@@ -142,115 +146,125 @@ class SocketServer:
     def bind(self) -> dict[str, tuple[str, int]]:
         """Open every listening socket; raises `BindFailed`. Listener name → (host, port), with the port that the system chose
         for 0. Nobody can connect before `start`."""
-        with self._lock:
-            try:
-                return {name: (a.listener.host, a.open()) for name, a in self.acceptors.items()}
-            except BaseException:
-                self._close_acceptors()
-                raise
+        try:
+            return {name: (a.listener.host, a.open()) for name, a in self.acceptors.items()}
+        except BaseException:
+            self._close_acceptors()
+            raise
 
     def start(self, services: Any) -> None:
         """Start handlers, then processors, then acceptors: who takes is there before who gives."""
         with self._lock:
             if self._started or self._stopped:
                 raise BarnabasError("the socket server was started or stopped before")
-            self.bind()
             self._started = True
-            try:
-                self._start(services)
-            except BaseException:
-                self.shutdown()
-                raise
-            self._follow_config()
+        try:
+            self.bind()
+            self._start(services)
+        except BaseException:
+            self.shutdown()
+            raise
 
     def _start(self, services: Any) -> None:
         for plane in self.planes:
             plane.services = services
-            pool = RequestHandlerPool(plane)
-            self.pools[plane.name] = pool
-            pool.start(self._config["num.io.threads"] if plane.name == DATA else 1)
+            self.pools[plane.name] = RequestHandlerPool(plane)
+        if self.control_plane is not None:
+            self.pools[CONTROL].start(1)
+        follow = self._config.follow
+        follow(("num.io.threads",), lambda config: self.resize_handlers(config["num.io.threads"]))
+        follow(("num.network.threads", "num.io.threads"), self._choose_path)
         if self.group_commit is not None and self.data_plane.inline:
             self.data_plane.stand_in = StandIn(DATA, self.group_commit, self._clock, self._on_fatal)
             self.data_plane.stand_in.start()
+        for name in self.acceptors:
+            self.quotas.add_listener(name)
+        self.quotas.follow_config()
         for acceptor in self.acceptors.values():
-            self.quotas.add_listener(acceptor.listener.name)
-        for acceptor in self.acceptors.values():
-            data = self.plane_of(acceptor.listener) is self.data_plane
-            self._add_processors(acceptor, self._config["num.network.threads"] if data else 1)
+            if self.plane_of(acceptor.listener) is not self.data_plane:
+                self._add_processor(acceptor)
+        follow(("num.network.threads",), lambda config: self.resize_processors(config["num.network.threads"]))
+        follow(("barnabas.request.log.threshold.ms",), self._set_log_threshold)
         for acceptor in self.acceptors.values():
             acceptor.start()
-
-    def _add_processors(self, acceptor: Acceptor, count: int) -> None:
-        plane = self.plane_of(acceptor.listener)
-        for _ in range(count):
-            processor = Processor(next(self._ids), acceptor.listener, plane)
-            plane.request_channel.add_processor(processor)
-            processor.start()
-            acceptor.add_processor(processor)
-
-    # ---- changes at run time -------------------------------------------------------------------------------------
-
-    def _follow_config(self) -> None:
-        listener_keys = [
-            f"listener.name.{name.lower()}.{key}"
-            for name in self.acceptors
-            for key in ("max.connections", "max.connection.creation.rate")
-        ]
-        on_change = self._config.on_change
-        on_change((*DYNAMIC_KEYS, *listener_keys), self.quotas.configure)
-        on_change(("num.network.threads", "num.io.threads"), self._choose_path)
-        on_change(("num.network.threads",), lambda config: self.resize_processors(config["num.network.threads"]))
-        on_change(("num.io.threads",), lambda config: self.resize_handlers(config["num.io.threads"]))
-        on_change(
-            ("barnabas.request.log.threshold.ms",),
-            lambda config: self.request_metrics.set_log_threshold(config["barnabas.request.log.threshold.ms"]),
-        )
 
     def _choose_path(self, config: Config) -> None:
         """The short cut is off as soon as a thread count is set, also at run time."""
         self.data_plane.inline = inline_requests(config)
 
-    def resize_processors(self, count: int) -> None:
-        """`num.network.threads` processors for each listener of the data plane (RP-8)."""
-        with self._lock:
-            if not self._started or self._stopped:
-                return
-            for acceptor in self.acceptors.values():
-                if self.plane_of(acceptor.listener) is not self.data_plane:
-                    continue
-                have = len(acceptor.processors)
-                self._add_processors(acceptor, max(0, count - have))
-                self._end_processors(acceptor.take_processors(max(0, have - count)), self.data_plane)
-            log.info("%d network threads for each listener", count)
+    def _set_log_threshold(self, config: Config) -> None:
+        self.request_metrics.set_log_threshold(config["barnabas.request.log.threshold.ms"])
 
-    def _end_processors(self, processors: list[Processor], plane: Plane) -> None:
-        for processor in processors:
-            processor.initiate_shutdown()
-        for processor in processors:
-            processor.await_shutdown()
-            plane.request_channel.remove_processor(processor.id)
+    # ---- thread counts -------------------------------------------------------------------------------------------
+
+    @property
+    def _serving(self) -> bool:
+        with self._lock:
+            return self._started and not self._stopped
 
     def resize_handlers(self, count: int) -> None:
         """`num.io.threads` handlers for the data plane (RP-35)."""
-        with self._lock:
-            if self._started and not self._stopped:
+        with self._resizing:
+            if self._serving:
                 self.pools[DATA].resize(count)
                 log.info("%d request handlers", count)
 
+    def resize_processors(self, count: int) -> None:
+        """`num.network.threads` processors for each listener of the data plane (RP-8)."""
+        with self._resizing:
+            for acceptor in self.acceptors.values():
+                if self.plane_of(acceptor.listener) is self.data_plane:
+                    self._resize_listener(acceptor, count)
+
+    def _resize_listener(self, acceptor: Acceptor, count: int) -> None:
+        while self._serving and len(acceptor.processors) < count:
+            self._add_processor(acceptor)
+        surplus = max(0, len(acceptor.processors) - count) if self._serving else 0
+        self._end_processors(acceptor.take_processors(surplus), self.data_plane, RESIZE_SECONDS)
+        log.info("%d network threads for %s", count, acceptor.listener.name)
+
+    def _add_processor(self, acceptor: Acceptor) -> None:
+        """Start one more; when that fails, nothing of it is left."""
+        plane = self.plane_of(acceptor.listener)
+        try:
+            processor = Processor(next(self._ids), acceptor.listener, plane)
+        except OSError as error:  # no descriptor left
+            text = f"a network thread of {acceptor.listener.name} cannot be started: {error.strerror or error}"
+            raise BarnabasError(text) from error
+        plane.request_channel.add_processor(processor)
+        try:
+            processor.start()
+        except BaseException:
+            plane.request_channel.remove_processor(processor.id)
+            processor.selector.close_all()
+            raise
+        acceptor.add_processor(processor)
+        if not self._serving:  # a shutdown may have looked for processors before this one was there
+            self._end_processors([processor], plane, RESIZE_SECONDS)
+
+    def _end_processors(self, processors: list[Processor], plane: Plane, timeout: float) -> None:
+        patience = SharedTimeout(self._clock, timeout)
+        for processor in processors:
+            processor.initiate_shutdown()
+        for processor in processors:
+            processor.await_shutdown(patience.left)
+            plane.request_channel.remove_processor(processor.id)
+
     # ---- stop ----------------------------------------------------------------------------------------------------
 
-    def stop_accepting(self) -> None:
+    def stop_accepting(self, timeout: float = 30.0) -> None:
         """No further connection."""
+        patience = SharedTimeout(self._clock, timeout)
         for acceptor in self.acceptors.values():
             acceptor.initiate_shutdown()
         for acceptor in self.acceptors.values():
-            acceptor.await_shutdown()
+            acceptor.await_shutdown(patience.left)
 
     def shutdown(self, timeout: float = 30.0) -> bool:
         """See the file header. False when something was still busy after `timeout` seconds.
 
-        The lock is held only to decide: a handler that changes thread counts at this moment waits for it, and would
-        otherwise be waited for here. Who comes later sees that the server has stopped.
+        Nothing here waits for a resize: it may run on a handler that is waited for here. It sees that the server has stopped before
+        it starts the next thread.
         """
         with self._lock:
             if self._stopped:
@@ -259,18 +273,20 @@ class SocketServer:
         if not self._started:
             self._close_acceptors()
             return True
-        self.stop_accepting()
+        patience = SharedTimeout(self._clock, timeout)
+        self.stop_accepting(timeout)
         for processor in self.processors:
             processor.stop_reading()
-        ended = [pool.shutdown(timeout) for pool in self.pools.values()]
+        ended = [pool.shutdown(patience.left) for pool in self.pools.values()]
         self.on_drained()
         for plane in self.planes:
             plane.request_channel.close()
         for acceptor in self.acceptors.values():
-            self._end_processors(acceptor.processors, self.plane_of(acceptor.listener))
+            plane = self.plane_of(acceptor.listener)
+            self._end_processors(acceptor.processors, plane, patience.left)
             self.quotas.remove_listener(acceptor.listener.name)
         if self.data_plane.stand_in is not None:
-            self.data_plane.stand_in.shutdown()
+            self.data_plane.stand_in.shutdown(patience.left)
         self._close_acceptors()
         return all(ended)
 

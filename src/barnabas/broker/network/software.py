@@ -9,6 +9,10 @@ from __future__ import annotations
 from barnabas.broker.network.request import ConnectionContext
 from barnabas.net.channel import Channel
 
+MOST_NAMES = 100
+"""Distinct ones per processor. Peers choose their names, so their number must have a bound."""
+OTHER = ("other", "other")
+
 
 class SoftwareCounts:
     """Connections by (name, version)."""
@@ -21,9 +25,11 @@ class SoftwareCounts:
         key = (context.client_software_name, context.client_software_version)
         if key != context.software_key:
             self.forget(context)
+            channel.client_software_name, channel.client_software_version = key
+            if key not in self.counts and len(self.counts) >= MOST_NAMES:
+                key = OTHER
             context.software_key = key
             self.counts[key] = self.counts.get(key, 0) + 1
-            channel.client_software_name, channel.client_software_version = key
 
     def forget(self, context: ConnectionContext) -> None:
         """The connection is gone, or has another name from now on."""

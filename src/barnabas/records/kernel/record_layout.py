@@ -13,6 +13,9 @@ A record, all varints zig-zag:
     varint key_length, key        -1: no key
     varint value_length, value    -1: no value
     varint header_count, and for each header: varint length, name, varint length, value (-1: none)
+
+What is written must keep to this exactly (`check_records`, `check_batch`): Kafka's clients in Java read any negative length as none and
+refuse an integer of more than five bytes, librdkafka stops at a length below -1. What is in a log already is read as Java reads it.
 """
 
 from __future__ import annotations
@@ -58,6 +61,7 @@ _OFFSET = cython.declare(cython.Py_ssize_t, 6)
 _SMALLEST_BODY = cython.declare(cython.Py_ssize_t, 6)
 _SMALLEST_RECORD = cython.declare(cython.Py_ssize_t, 7)
 _FIELDS = cython.declare(cython.Py_ssize_t, 7)
+_LONGEST_INT32 = cython.declare(cython.Py_ssize_t, 5)
 _INT32_MAX = cython.declare(cython.Py_ssize_t, 0x7FFF_FFFF)
 _HEADER_SIZE = cython.declare(cython.Py_ssize_t, HEADER_SIZE)
 _PREFIX_SIZE = cython.declare(cython.Py_ssize_t, PREFIX_SIZE)
@@ -65,6 +69,10 @@ _LONG = cython.declare(cython.Py_ssize_t, 128 * 1024)
 """Looking at so many bytes takes 10 us or more. For less the GIL is kept: who lets go of it may wait for it longer than that."""
 
 _new_tuple = tuple.__new__
+MIN_LONG = -(2**63)
+MAX_UNFIT = 1000
+"""Records that `unfit_records` names; a batch can hold so many that naming all would take more room than the batch."""
+_UNFIT_FIELDS = cython.declare(cython.Py_ssize_t, 3)
 SPAN_FIELDS = 7
 """Numbers that `record_spans` gives per record."""
 
@@ -121,39 +129,46 @@ class _Record:
     at: cython.Py_ssize_t
 
     @cython.cfunc
+    @cython.inline
     @cython.nogil
     @cython.exceptval(check=False)
-    def read(self, data: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.int:
-        """Read the record at a position; 0, or the number of what is wrong with it."""
+    def read(
+        self, data: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t, strict: cython.bint
+    ) -> cython.int:
+        """Read the record at a position; 0, or the number of what is wrong with it. `strict`: as it must be to be written."""
         length: cython.longlong
+        start: cython.Py_ssize_t = at
         length, at = varint_at(data, at, end)
-        if at < 0 or length < _SMALLEST_BODY or length > end - at:
+        if at < 0 or length < _SMALLEST_BODY or length > end - at or (strict and at - start > _LONGEST_INT32):
             return _LENGTH
         self.end = end = at + length
         self.timestamp_delta, at = varint_at(data, at + 1, end)
+        start = at
         if at >= 0:
             self.offset_delta, at = varint_at(data, at, end)
-        if at >= 0 and -_INT32_MAX <= self.offset_delta <= _INT32_MAX:
-            self.key_length, at = varint_at(data, at, end)
-        else:
+        if at < 0 or not -_INT32_MAX <= self.offset_delta <= _INT32_MAX or (strict and at - start > _LONGEST_INT32):
             return _FIELD
-        if at < 0 or self.key_length > end - at:
+        self.key_length, self.key_start = _cell_at(data, at, end, strict)
+        if self.key_start < 0:
             return _FIELD
-        self.key_start = at
-        if self.key_length > 0:
-            at += self.key_length
-        self.value_length, at = varint_at(data, at, end)
-        if at < 0 or self.value_length > end - at:
+        at = self.key_start + self.key_length if self.key_length > 0 else self.key_start
+        self.value_length, at = _cell_at(data, at, end, strict)
+        if at < 0:
             return _FIELD
         if self.value_length > 0:
             at += self.value_length
-        return _skip_headers(data, at, end)
+        return _skip_headers(data, at, end, strict)
 
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
     def read_all(
-        self, data: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t, count: cython.Py_ssize_t
+        self,
+        data: cython.p_const_uchar,
+        at: cython.Py_ssize_t,
+        end: cython.Py_ssize_t,
+        count: cython.Py_ssize_t,
+        strict: cython.bint,
     ) -> cython.int:
         """Whether exactly `count` records with the offset deltas 0, 1, 2 … fill the bytes; 0, or the number of what is wrong."""
         problem: cython.int = 0
@@ -163,7 +178,7 @@ class _Record:
         self.high_offset = 0
         self.without_key = -1
         while number < count:
-            problem = self.read(data, at, end)
+            problem = self.read(data, at, end, strict)
             if problem == 0 and self.offset_delta != number:
                 problem = _OFFSET
             if problem:
@@ -185,44 +200,82 @@ class _Record:
 
 
 @cython.cfunc
+@cython.inline
 @cython.nogil
 @cython.exceptval(check=False)
-def _skip_headers(data: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.int:
-    """Whether the headers of a record end exactly where the record does; 0, or the number of what is wrong."""
-    count: cython.longlong
+def _cell_at(
+    data: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t, strict: cython.bint
+) -> tuple[cython.longlong, cython.Py_ssize_t]:
+    """The length of the key, name or value at a position, and where its bytes begin: -1 when they do not fit. Below 0: there is none."""
     length: cython.longlong
-    count, at = varint_at(data, at, end)
-    if at < 0 or count < 0 or count > end - at:
+    start: cython.Py_ssize_t = at
+    length, at = varint_at(data, at, end)
+    if length > end - at or (strict and (length < -1 or at - start > _LONGEST_INT32)):
+        return 0, -1
+    return length, at
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _skip_headers(
+    data: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t, strict: cython.bint
+) -> cython.int:
+    """Whether the headers of a record end exactly where the record does; 0, or the number of what is wrong."""
+    length: cython.longlong
+    count: cython.longlong
+    count, at = _cell_at(data, at, end, strict)
+    if at < 0 or count < 0:
         return _FIELD
     while count > 0:
         count -= 1
-        length, at = varint_at(data, at, end)
-        if at < 0 or length < 0 or length > end - at:
+        length, at = _cell_at(data, at, end, strict)
+        if at < 0 or length < 0:
             return _FIELD
-        at += length
-        length, at = varint_at(data, at, end)
-        if at < 0 or length > end - at:
+        length, at = _cell_at(data, at + length, end, strict)
+        if at < 0:
             return _FIELD
         if length > 0:
             at += length
     return 0 if at == end else _LONGER
 
 
-def check_records(data: bytes, start: cython.Py_ssize_t, count: cython.Py_ssize_t) -> RecordFacts:
+def check_records(data: Buffer, start: cython.Py_ssize_t, count: cython.Py_ssize_t, strict: bool = True) -> RecordFacts:
     """Whether `data[start:]` is exactly `count` whole records with the offset deltas 0 to `count - 1`; CorruptRecords when not."""
-    bytes_of: cython.p_const_uchar = data
-    end: cython.Py_ssize_t = len(data)
-    at: cython.Py_ssize_t = _checked_start(start, end, count)
     record: _Record = _Record()
     problem: cython.int
+    if cython.compiled:
+        view = cython.declare(cython.Py_buffer)
+        PyObject_GetBuffer(data, cython.address(view), PyBUF_SIMPLE)
+        try:
+            problem = _check(cython.cast(cython.p_const_uchar, view.buf), view.len, start, count, strict, record)
+        finally:
+            PyBuffer_Release(cython.address(view))
+    else:
+        problem = _check(data, len(data), start, count, strict, record)
+    if problem:
+        raise CorruptRecords(problem, record.number)
+    return RecordFacts(record.low, record.high, record.high_offset, record.without_key)
+
+
+@cython.cfunc
+@cython.exceptval(-1)
+def _check(
+    data: cython.p_const_uchar,
+    end: cython.Py_ssize_t,
+    start: cython.Py_ssize_t,
+    count: cython.Py_ssize_t,
+    strict: cython.bint,
+    record: _Record,
+) -> cython.int:
+    at: cython.Py_ssize_t = _checked_start(start, end, count)
+    problem: cython.int
     if end - at < _LONG:
-        problem = record.read_all(bytes_of, at, end, count)
+        problem = record.read_all(data, at, end, count, strict)
     else:
         with cython.nogil:
-            problem = record.read_all(bytes_of, at, end, count)
-    if problem:
-        raise CorruptRecords(_MISSING if record.at == end else problem, record.number)
-    return RecordFacts(record.low, record.high, record.high_offset, record.without_key)
+            problem = record.read_all(data, at, end, count, strict)
+    return _MISSING if problem and record.at == end else problem
 
 
 def check_batch(batch: Buffer, limit: cython.Py_ssize_t) -> BatchHeader | None:
@@ -278,7 +331,7 @@ def _is_good(data: cython.p_const_uchar, size: cython.Py_ssize_t, record: _Recor
         return False
     if extend(0, data, _PREFIX_SIZE, size) != cython.cast(cython.uint, int32_at(data, 17)):
         return False
-    return record.read_all(data, _HEADER_SIZE, size, count) == 0 and record.high == max_time - base_time
+    return record.read_all(data, _HEADER_SIZE, size, count, True) == 0 and record.high == max_time - base_time
 
 
 @cython.cfunc
@@ -321,7 +374,7 @@ def _check_batch_plain(batch: Buffer, limit: int) -> BatchHeader | None:
         return None
     data = bytes(batch)
     record = _Record()
-    if extend(0, data, _PREFIX_SIZE, size) != crc or record.read_all(data, _HEADER_SIZE, size, count):
+    if extend(0, data, _PREFIX_SIZE, size) != crc or record.read_all(data, _HEADER_SIZE, size, count, True):
         return None
     return fields if record.high == max_time - base_time else None
 
@@ -344,7 +397,7 @@ def record_spans(data: bytes, start: cython.Py_ssize_t, count: cython.Py_ssize_t
     slots: cython.Py_ssize_t = count * _FIELDS
     with cython.nogil:
         while slot < slots:
-            problem = record.read(bytes_of, at, end)
+            problem = record.read(bytes_of, at, end, False)
             if problem == 0 and record.offset_delta <= last:
                 problem = _OFFSET
             if problem:
@@ -364,6 +417,124 @@ def record_spans(data: bytes, start: cython.Py_ssize_t, count: cython.Py_ssize_t
     if problem:
         raise CorruptRecords(_MISSING if at == end else problem, slot // _FIELDS)
     return spans
+
+
+class RecordTimes(NamedTuple):
+    """What `find_time` found: the deltas of the first record that fits, offset -1 when none does, and the largest timestamp delta of the
+    records that were looked at, MIN_LONG when there were none."""
+
+    timestamp_delta: int
+    offset_delta: int
+    largest: int
+
+
+def find_time(
+    data: bytes,
+    start: cython.Py_ssize_t,
+    count: cython.Py_ssize_t,
+    from_offset: cython.longlong,
+    from_time: cython.longlong,
+) -> RecordTimes:
+    """The first of the `count` records of `data[start:]` with at least these deltas; nothing behind it is looked at, and nothing is said
+    about records with smaller offsets. CorruptRecords when one cannot be read."""
+    bytes_of: cython.p_const_uchar = data
+    end: cython.Py_ssize_t = len(data)
+    at: cython.Py_ssize_t = _checked_start(start, end, count)
+    record: _Record = _Record()
+    problem: cython.int = 0
+    number: cython.Py_ssize_t = 0
+    offset: cython.longlong = -1
+    largest: cython.longlong = MIN_LONG
+    with cython.nogil:
+        while number < count and offset < 0:
+            problem = record.read(bytes_of, at, end, False)
+            if problem:
+                break
+            at = record.end
+            if record.offset_delta >= from_offset:
+                if record.timestamp_delta > largest:
+                    largest = record.timestamp_delta
+                if record.timestamp_delta >= from_time:
+                    offset = record.offset_delta
+            number += 1
+    if problem:
+        raise CorruptRecords(_MISSING if at == end else problem, number)
+    return RecordTimes(record.timestamp_delta if offset >= 0 else 0, offset, largest)
+
+
+class UnfitRecords(NamedTuple):
+    """What `unfit_records` found: how many records lack a key, how many others have a wrong timestamp, and the first of both kinds, three
+    numbers for each: its place, its timestamp delta, its key length."""
+
+    without_key: int
+    wrong_times: int
+    first: array[int]
+
+
+def unfit_records(
+    data: Buffer, start: cython.Py_ssize_t, count: cython.Py_ssize_t, needs_key: bool, times: tuple[int, int, int]
+) -> UnfitRecords:
+    """Which of the records, as `check_records` has found them good, do not fit the rules of a topic: a key, and a timestamp delta from the
+    first to the second of `times`, or equal to the third. At most MAX_UNFIT are named, all are counted."""
+    found = array("q", bytes(8 * _UNFIT_FIELDS)) * MAX_UNFIT
+    record: _Record = _Record()
+    if cython.compiled:
+        view = cython.declare(cython.Py_buffer)
+        PyObject_GetBuffer(data, cython.address(view), PyBUF_SIMPLE)
+        try:
+            start = _checked_start(start, view.len, count)
+            source: cython.p_const_uchar = cython.cast(cython.p_const_uchar, view.buf)
+            named = _find_unfit(source, (start, view.len, count), (needs_key, *times), found, record)
+        finally:
+            PyBuffer_Release(cython.address(view))
+    else:
+        start = _checked_start(start, len(data), count)
+        named = _find_unfit(data, (start, len(data), count), (needs_key, *times), found, record)
+    return UnfitRecords(record.without_key, record.number, found[: named * _UNFIT_FIELDS])
+
+
+@cython.cfunc
+@cython.exceptval(-1)
+def _find_unfit(
+    data: cython.p_const_uchar,
+    place: tuple[int, int, int],
+    rules: tuple[bool, int, int, int],
+    found: array[int],
+    record: _Record,
+) -> cython.Py_ssize_t:
+    """How many were named in `found`. The totals are left in the record: those without a key, and `number` of wrong timestamps."""
+    at: cython.Py_ssize_t = place[0]
+    end: cython.Py_ssize_t = place[1]
+    count: cython.Py_ssize_t = place[2]
+    needs_key: cython.bint = rules[0]
+    earliest: cython.longlong = rules[1]
+    latest: cython.longlong = rules[2]
+    none: cython.longlong = rules[3]
+    rows: cython.longlong[::1] = found
+    room: cython.Py_ssize_t = MAX_UNFIT
+    named: cython.Py_ssize_t = 0
+    number: cython.Py_ssize_t = 0
+    without_key: cython.Py_ssize_t = 0
+    wrong_times: cython.Py_ssize_t = 0
+    with cython.nogil:
+        while number < count and record.read(data, at, end, False) == 0:
+            at = record.end
+            unfit: cython.bint = True
+            if needs_key and record.key_length < 0:
+                without_key += 1
+            elif record.timestamp_delta != none and not earliest <= record.timestamp_delta <= latest:
+                wrong_times += 1
+            else:
+                unfit = False
+            if unfit and named < room:
+                rows[named * _UNFIT_FIELDS] = number
+                rows[named * _UNFIT_FIELDS + 1] = record.timestamp_delta
+                rows[named * _UNFIT_FIELDS + 2] = record.key_length
+                named += 1
+            number += 1
+    record.without_key = without_key
+    record.number = wrong_times
+    return named
 
 
 def select_records(data: bytes, spans: array[int], keep: bytes) -> bytes:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import shutil
 import struct
+import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from barnabas.broker.log.checkpoints import LEADER_EPOCH_FILE, RECOVERY_POINT_FILE
 from barnabas.broker.log.inspection.findings import Severity
 from barnabas.broker.log.inspection.lock_owner import owner_of
 from barnabas.broker.log.inspection.targets import NotALog
 from barnabas.broker.log.results import AppendOrigin
-from barnabas.records.batch import HEADER_SIZE
+from barnabas.errors import KafkaError
+from barnabas.records.batch import HEADER_SIZE, crc32c
 from bench.log_workloads import open_log
 from tests.broker.log.compacted import CompactedStore, keyed, records
 from tests.broker.log.inspection.logs import (
@@ -31,7 +36,7 @@ from tests.broker.log.inspection.logs import (
     verify,
 )
 from tests.broker.log.stores import Store
-from tests.records.batches import Batch, batch, end_marker, sequenced, transactional
+from tests.records.batches import NOW_MS, Batch, batch, end_marker, sequenced, transactional, varint
 
 
 @pytest.fixture
@@ -53,6 +58,42 @@ def test_verifying_writes_nothing_and_needs_no_right_to(log: Path) -> None:
     before = fingerprint(log)
     assert verify(log, ReadOnlyFiles()).clean
     assert fingerprint(log) == before
+
+
+TIMES = st.integers(-(2**63), 2**63 - 1) | st.integers(-3, 3) | st.integers(NOW_MS - 10, NOW_MS + 10)
+
+
+@given(batches=st.lists(st.lists(TIMES, min_size=1, max_size=4), min_size=1, max_size=6), by_broker=st.booleans())
+@settings(deadline=None, max_examples=60)
+def test_timestamps_that_the_broker_accepts_are_no_finding(batches: list[list[int]], by_broker: bool) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "data"
+        with Store(path, timestamp_type="LogAppendTime" if by_broker else "CreateTime", **SMALL) as store:
+            for times in batches:
+                with contextlib.suppress(KafkaError):
+                    store.log.append(Batch([b"x"] * len(times), timestamps=times).build())
+            first = Batch([b"x"], timestamps=[min(batches[0][0], NOW_MS)])
+            store.log.append(first.build())
+        report = verify(path)
+        assert report.clean
+        assert not report.partitions[0].findings
+
+
+def test_a_length_that_only_some_clients_read_is_a_note_and_not_damage(log: Path) -> None:
+    """Kafka's brokers write such records, and Java's clients read them; nothing of the log is lost."""
+    segment = segments(log)[-1]
+    record = b"\0\0\0" + varint(-2) + varint(-1) + b"\0"
+    strange = bytearray(Batch([b"123"], base_offset=180).build())
+    strange[HEADER_SIZE:] = varint(len(record)) + record
+    struct.pack_into(">i", strange, 8, len(strange) - 12)
+    struct.pack_into(">I", strange, 17, crc32c(bytes(strange[21:])))
+    with segment.open("ab") as file:
+        file.write(strange)
+    report = verify(log)
+    (partition,) = report.partitions
+    assert partition.records == 181
+    found = [finding for finding in partition.findings if "not every client" in finding.text]
+    assert [finding.severity for finding in found] == [Severity.NOTE]
 
 
 def test_every_single_bit_of_a_batch_in_the_middle_is_found_and_placed(log: Path) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from barnabas.records.batch import HEADER_SIZE, BatchHeader, CorruptBatch
+from barnabas.records.batch import HEADER_SIZE, NO_TIMESTAMP, BatchHeader, CorruptBatch
 from barnabas.records.compression import decompress
 from barnabas.records.kernel import record_layout
 from barnabas.records.reader import MIN_DECOMPRESSED_LIMIT, read_varint
@@ -58,13 +58,20 @@ def check_records(header: BatchHeader, batch: bytes) -> str:
     if not header.record_count:
         return ""  # compaction removed them all
     data = plain_records(header, batch)
-    if header.last_offset_delta == header.record_count - 1:
-        latest = record_layout.check_records(data, 0, header.record_count).max_timestamp_delta
+    strange = ""
+    if header.last_offset_delta != header.record_count - 1:
+        latest_delta = _check_thinned_out(header, data)
     else:
-        latest = _check_thinned_out(header, data)
-    if not header.log_append_time and header.base_timestamp + latest != header.max_timestamp:
-        return f"the largest timestamp is {header.base_timestamp + latest}, the header says {header.max_timestamp}"
-    return ""
+        try:
+            facts = record_layout.check_records(data, 0, header.record_count)
+        except CorruptBatch as error:
+            facts = record_layout.check_records(data, 0, header.record_count, False)
+            strange = f"not every client can read the batch: {error}"
+        latest_delta = facts.max_timestamp_delta
+    latest = header.base_timestamp + latest_delta
+    if not header.log_append_time and max(NO_TIMESTAMP, latest) != max(NO_TIMESTAMP, header.max_timestamp):
+        return f"the largest timestamp is {latest}, the header says {header.max_timestamp}"
+    return strange
 
 
 def _check_thinned_out(header: BatchHeader, data: bytes) -> int:

@@ -1,6 +1,6 @@
 """What else the machine did while we measured: processor time that was neither ours nor our children's. Linux; main thread only.
 
-A figure taken beside other work says little: with two cores a busy neighbour takes up to half of a rate, and it was also seen to
+A figure taken beside other work says little: with two cores a busy process takes up to half of a rate, and it was also seen to
 raise the rate of a single connection (README.md).
 """
 
@@ -27,7 +27,7 @@ class Reading:
 
 
 def kernel_seconds() -> float:
-    """Time of the kernel's own threads, which write out what we wrote: work on our behalf, not a neighbour's."""
+    """Time of the kernel's own threads, which write out what we wrote: work on our behalf, not other work."""
     try:
         threads = psutil.Process(2).children()
         return sum(thread.cpu_times().system for thread in threads)
@@ -54,7 +54,7 @@ def descendants_seconds() -> float:
 
 
 def share_since(before: Reading, running: float = 0.0) -> float:
-    """The neighbours' share of all cores since `before`, 0 to 1. Children that still run count as neighbours: stop them first, or say in
+    """The share of other processes of all cores since `before`, 0 to 1. Children that still run count as others: stop them first, or say in
     `running` what they took since then."""
     now = read()
     capacity = (now.clock - before.clock) * (os.cpu_count() or 1)
@@ -63,7 +63,7 @@ def share_since(before: Reading, running: float = 0.0) -> float:
 
 
 def wait_for_calm(seconds: float) -> float:
-    """Returns as soon as the neighbours are quiet for two seconds, or after `seconds`; their share at the end."""
+    """Returns as soon as other processes are quiet for two seconds, or after `seconds`; their share at the end."""
     deadline = time.monotonic() + seconds
     while True:
         before = read()

@@ -1,0 +1,1 @@
+log.cleaner.io.buffer.load.factor=0.9
