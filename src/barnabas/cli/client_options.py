@@ -123,7 +123,8 @@ def _read_file(file: Path) -> dict[str, str]:
 def user_errors() -> Iterator[None]:
     """One line on standard error and an exit code; what the clients log themselves is heard only when it is a wrong setting."""
     logging.basicConfig(level="ERROR", format="barnabas: %(message)s")
-    logging.getLogger("barnabas.config").setLevel("WARNING")
+    for name in ("barnabas.config", "barnabas.consumer.config"):
+        logging.getLogger(name).setLevel("WARNING")
     try:
         yield
     except ConfigError as error:
