@@ -109,7 +109,7 @@ def consumer_config(given: Mapping[str, object]) -> Config:
     """The values of a consumer; ConfigError for what cannot work."""
     of_groups = sorted(given.keys() & _OF_GROUPS)
     if of_groups:
-        log.warning("%s: ignored, because there are no consumer groups yet; assign says what is read", ", ".join(of_groups))
+        log.warning("%s: ignored, because there are no consumer groups yet", ", ".join(of_groups))
     config = client_config(
         "consumer", {name: value for name, value in given.items() if name not in _OF_GROUPS}, CONSUMER_ROWS
     )
