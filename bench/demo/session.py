@@ -1,8 +1,8 @@
 """A Spark session for the demo: local, offline, and silent on the terminal.
 
 Role: starts Spark with this Python for its workers and with everything that the JVM and the workers print in a file.
-Thread: Spark is started in one of its own, so that Ctrl-C meanwhile is not thrown into the middle of py4j, which would print pages, and so that
-Spark puts no handler for it in place of the demo's. The rest is the demo's own thread. Lock: none.
+Thread: Spark is started in one of its own, so that Ctrl-C meanwhile is not thrown into the middle of py4j, which would print pages, and
+so that Spark puts no handler for it in place of the demo's. The rest is the demo's own thread. Lock: none.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from pathlib import Path
 
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from bench.demo.batches import KEPT_BY_SPARK
@@ -42,12 +43,12 @@ class SparkStart:
         if not (os.environ.get("JAVA_HOME") or shutil.which("java")):
             raise NoJava("Spark needs Java 17 or newer (Debian and Ubuntu: sudo apt-get install default-jre-headless)")
         self._folder = folder
-        self._outcome: Future[SparkSession] = Future()
+        self._outcome: Future[SparkContext] = Future()
         threading.Thread(target=self._start, name="start-of-spark", daemon=True).start()
 
     def _start(self) -> None:
         try:
-            self._outcome.set_result(_new_session(self._folder))
+            self._outcome.set_result(_new_context(self._folder))
         except BaseException as error:
             self._outcome.set_exception(error)
 
@@ -58,21 +59,24 @@ class SparkStart:
     @contextmanager
     def session(self) -> Iterator[SparkSession]:
         """The session, stopped at the end of the block; what went wrong is raised."""
-        spark = self._outcome.result()
+        self._outcome.result()
+        with standard_error_in(self._folder / "spark.log"):
+            spark = (
+                SparkSession.builder.getOrCreate()
+            )  # here: Spark looks for data sources in the session of the thread that asks
         try:
             yield spark
         finally:
             spark.stop()
 
 
-def _new_session(folder: Path) -> SparkSession:
+def _new_context(folder: Path) -> SparkContext:
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    builder = SparkSession.builder.master("local[*]").appName("barnabas-demo")
-    for name, value in {**SETTINGS, "spark.sql.warehouse.dir": str(folder / "warehouse")}.items():
-        builder = builder.config(name, value)
+    conf = SparkConf().setMaster("local[*]").setAppName("barnabas-demo")
+    conf.setAll([*SETTINGS.items(), ("spark.sql.warehouse.dir", str(folder / "warehouse"))])
     with standard_error_in(folder / "spark.log"), warnings.catch_warnings():  # the JVM and its workers inherit it
         warnings.simplefilter("ignore", FutureWarning)  # PySpark's opinion of the newest pandas, which is not used here
-        return builder.getOrCreate()
+        return SparkContext.getOrCreate(conf)
 
 
 @contextmanager

@@ -112,7 +112,10 @@ def test_a_resource_is_named_in_words(shell: Shell, topic: str) -> None:
 
 def test_no_rows_are_a_sentence_on_standard_error(shell: Shell, topic: str) -> None:
     for arguments, words in (
-        (("configs", "--topic", topic), f"Nothing was set for topic {topic}; --all prints what has its default, too.\n"),
+        (
+            ("configs", "--topic", topic),
+            f"Nothing was set for topic {topic}; --all prints what has its default, too.\n",
+        ),
         (("configs", "--entity-type", "users"), "There are no quotas of users.\n"),
         (("topics", "--delete", "--topic", "nothing-here", "--if-exists"), "Deleted no topic: there is none.\n"),
         (("topics", "--create", "--topic", topic, "--if-not-exists"), "Created no topic: all are there already.\n"),
@@ -141,9 +144,7 @@ def test_produce_says_how_much_it_sent(shell: Shell, topic: str) -> None:
     assert shell("cat", "-P", "-t", topic, text="one\n").stderr == ""
 
 
-def test_a_setting_of_groups_is_said_to_do_nothing(
-    shell: Shell, topic: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_setting_of_groups_is_said_to_do_nothing(shell: Shell, topic: str, caplog: pytest.LogCaptureFixture) -> None:
     shell.ok("consume", "-t", topic, "-X", "group.id=g", "-e")
     assert "group.id: ignored, because there are no consumer groups yet" in caplog.text
 

@@ -33,7 +33,8 @@ class TestBootstrapServers:
         assert parse_bootstrap(text) == expected
 
     @pytest.mark.parametrize(
-        "text", ["", " , ", "a:0", "a:70000", "a:b", "a:1:2", "::1:9092", "a b:1", "http://", "9092", "a", "[::1]", "a:1,b"]
+        "text",
+        ["", " , ", "a:0", "a:70000", "a:b", "a:1:2", "::1:9092", "a b:1", "http://", "9092", "a", "[::1]", "a:1,b"],
     )
     def test_what_cannot_be_a_server_is_refused_with_its_name(self, text: str) -> None:
         with pytest.raises(ConfigError, match=r"bootstrap\.servers"):

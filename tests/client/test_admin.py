@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import confluent_kafka
 import pytest
@@ -140,8 +141,9 @@ def test_a_partition_that_the_topic_does_not_have_is_not_waited_for(admin: Admin
 
 
 def test_times_are_whole_milliseconds(admin: Admin, name: str) -> None:
+    seconds: Any = 1.7e9
     with pytest.raises(TypeError, match="whole milliseconds since 1970, not 1700000000"):
-        admin.list_offsets({(name, 0): 1.7e9})
+        admin.list_offsets({(name, 0): seconds})
 
 
 def test_where_nobody_listens_is_said_at_once() -> None:

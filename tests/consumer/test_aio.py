@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -108,6 +109,7 @@ def test_what_says_what_is_read_needs_no_await(run: Run, topic: str, write: Writ
     """As with aiokafka; whoever awaits it waits until it is done."""
     write([b"%d" % number for number in range(10)], timestamps=[1000 + number for number in range(10)])
     place = (topic, 0)
+    no_partition: Any = "orders"
 
     async def offset(consumer: AsyncConsumer) -> int:
         return (await anext(aiter(consumer))).offset
@@ -130,7 +132,7 @@ def test_what_says_what_is_read_needs_no_await(run: Run, topic: str, write: Writ
         consumer.resume([place])
         assert await offset(consumer) == 0
         for mistake, words in (
-            (lambda: consumer.assign(["orders"]), "a partition is"),
+            (lambda: consumer.assign([no_partition]), "a partition is"),
             (lambda: consumer.seek((topic, 1), 0), "is not assigned"),
             (lambda: consumer.pause([(topic, 1)]), "is not assigned"),
             (lambda: consumer.seek(place, 1.5), "a whole number"),

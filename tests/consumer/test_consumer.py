@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -471,10 +472,11 @@ class TestUsage:
     def test_times_and_offsets_are_whole_numbers(self, make_consumer: Make, topic: str) -> None:
         consumer = make_consumer()
         consumer.assign([(topic, 0)])
+        seconds: Any = 1.7e9
         with pytest.raises(TypeError, match=r"whole milliseconds since 1970, not 1700000000\.0; use time\.time_ns"):
-            consumer.seek_to_time(1.7e9)
+            consumer.seek_to_time(seconds)
         with pytest.raises(TypeError, match="whole milliseconds"):
-            consumer.offsets_for_times({(topic, 0): 1.7e9})
+            consumer.offsets_for_times({(topic, 0): seconds})
         with pytest.raises(TypeError, match="whole number"):
             consumer.seek((topic, 0), 1.5)
 

@@ -274,7 +274,9 @@ class TestWhatIsRefused:
     def test_a_partition_that_the_topic_does_not_have_is_refused_at_once(self, broker: Broker) -> None:
         with producer(broker, max_block_ms=600_000) as ours:
             for _ in range(2):
-                with pytest.raises(UnknownPartition, match="no partition 99 of orders, which has 3 partitions, numbers 0 to 2"):
+                with pytest.raises(
+                    UnknownPartition, match="no partition 99 of orders, which has 3 partitions, numbers 0 to 2"
+                ):
                     ours.send(TOPIC, b"v", partition=99)
             with pytest.raises(UnknownPartition, match="no partition 99 of orders"):
                 ours.send_arrow(TOPIC, pa.table({"value": [b"v"], "partition": [99]}))
@@ -286,7 +288,6 @@ class TestWhatIsRefused:
             with pytest.raises(ClientTimeout, match="nowhere is not known within max"):
                 ours.send("nowhere", b"v")
             assert ours._metadata.update_version - before < 20
-
 
     def test_a_record_that_the_broker_finds_too_large(self, broker: Broker) -> None:
         broker.create_topic("small", 1, {"max.message.bytes": 1000})

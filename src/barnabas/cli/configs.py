@@ -67,7 +67,9 @@ def command(client: dict[str, object], action: str, form: str, **options: Any) -
             alter(admin, kind, name, changes)
             click.echo(f"Changed {', '.join(changes)} of {kind[:-1]} {name or '(default)'}.", err=form == "json")
         elif kind in _QUOTA_ENTITIES:
-            nothing = f"There are no quotas of {kind}." if name is None else f"There are no quotas of {kind[:-1]} {name}."
+            nothing = (
+                f"There are no quotas of {kind}." if name is None else f"There are no quotas of {kind[:-1]} {name}."
+            )
             print_rows(quota_rows(admin, kind, name, options["entity_default"]), form, nothing)
         else:
             whose = resource(kind, name)

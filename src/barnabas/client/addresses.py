@@ -72,7 +72,9 @@ def resolved_bootstrap(servers: str | Iterable[str], resolve: Resolver = resolve
             reasons[host] = f"{host}: {error.strerror or error}"
     if len(reasons) == len({host for host, _ in found}):
         text = ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in found)
-        raise ConfigError("bootstrap.servers", text, f"none of the host names can be resolved ({'; '.join(reasons.values())})")
+        raise ConfigError(
+            "bootstrap.servers", text, f"none of the host names can be resolved ({'; '.join(reasons.values())})"
+        )
     for reason in reasons.values():
         log.warning("A host of bootstrap.servers cannot be resolved: %s", reason)
     return found

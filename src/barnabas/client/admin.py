@@ -29,8 +29,8 @@ from barnabas.client.blocking import BlockingClient, Deadline, SingleThread
 from barnabas.client.cluster import Node, Partition
 from barnabas.client.config import client_config
 from barnabas.client.errors import ClientClosed
-from barnabas.client.partition_check import PartitionCheck
 from barnabas.client.offsets import LEAST_TIME, OffsetAndTimestamp, OffsetFinder
+from barnabas.client.partition_check import PartitionCheck
 from barnabas.client.times import milliseconds
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.protocol.api import ApiKey

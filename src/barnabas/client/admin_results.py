@@ -34,7 +34,9 @@ class AdminError(KafkaError):
 
     def __init__(self, failures: Mapping[Any, KafkaError], results: Mapping[Any, Any]) -> None:
         first = next(iter(failures.values()))
-        super().__init__(first.code, "; ".join(f"{_words_of(item)}: {error.message}" for item, error in failures.items()))
+        super().__init__(
+            first.code, "; ".join(f"{_words_of(item)}: {error.message}" for item, error in failures.items())
+        )
         self.failures = dict(failures)
         self.results = dict(results)
 

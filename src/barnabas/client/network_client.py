@@ -525,7 +525,7 @@ def _reason_text(channel: Channel, reason: DisconnectReason) -> str:
 
 
 def _words_of(error: BaseException) -> str:
-    """"Connection refused", without the number that Python puts before it."""
+    """ "Connection refused", without the number that Python puts before it."""
     return (isinstance(error, OSError) and error.strerror) or str(error)
 
 

@@ -64,9 +64,7 @@ class OffsetFinder:
                 check.look(self._client.metadata.fetch(), *partition)
             if deadline.over:
                 names = ", ".join(f"{topic}-{number}" for topic, number in left)
-                raise ClientTimeout(
-                    f"waited {deadline.timeout_s * 1000:.0f} ms for the offsets of {names} ({problem})"
-                )
+                raise ClientTimeout(f"waited {deadline.timeout_s * 1000:.0f} ms for the offsets of {names} ({problem})")
             self._client.metadata.request_update()
             self._client.pause(attempt, deadline)
             attempt += 1

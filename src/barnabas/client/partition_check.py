@@ -1,7 +1,7 @@
 """A partition that a topic does not have: found out, instead of waited for.
 
-Role: counts what the brokers answer of a topic. Two answers that it has no such partition are enough: the first may have been on its way when
-the partition was added. A topic that is not there at all may still come; it is waited for. Thread: the caller's. Lock: none.
+Role: counts what the brokers answer of a topic. Two answers that it has no such partition are enough: the first may have been on its
+way when the partition was added. A topic that is not there at all may still come; it is waited for. Thread: the caller's. Lock: none.
 """
 
 from __future__ import annotations

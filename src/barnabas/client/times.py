@@ -1,6 +1,6 @@
 """Times as users give them: milliseconds since 1970, as a whole number.
 
-Role: refuses what `time.time()` and `datetime.now()` give, because seconds taken for milliseconds are a day of January 1970. Pure functions.
+Role: refuses what `time.time()` and `datetime.now()` give, because seconds taken for milliseconds are a day of January 1970.
 Thread: any. Lock: none.
 """
 

@@ -266,7 +266,9 @@ class Consumer:
         """What `collect` finds, as soon as it finds something; the next fetches are on their way when it returns."""
         self._ensure_open()
         if not self._assignment:
-            raise BarnabasError("nothing is assigned to this consumer: call assign([(topic, partition)]) before it reads")
+            raise BarnabasError(
+                "nothing is assigned to this consumer: call assign([(topic, partition)]) before it reads"
+            )
         deadline = self._deadline(timeout)
         last = False
         while True:

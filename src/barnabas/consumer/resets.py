@@ -27,9 +27,7 @@ Asked = dict[Partition, tuple[PartitionState, int]]
 class PositionResets:
     """See the file header."""
 
-    def __init__(
-        self, client: BlockingClient, assignment: Assignment, leaders: Leaders, finder: OffsetFinder
-    ) -> None:
+    def __init__(self, client: BlockingClient, assignment: Assignment, leaders: Leaders, finder: OffsetFinder) -> None:
         self._client = client
         self._assignment = assignment
         self._leaders = leaders

@@ -182,7 +182,9 @@ class Producer(SendPath):
                 f"a record for {record.topic} has {size} bytes when serialized, more than max.request.size = "
                 f"{self._max_request_size}"
             )
-        timestamp = self._clock.wall_ms() if record.timestamp is None else milliseconds("the timestamp", record.timestamp)
+        timestamp = (
+            self._clock.wall_ms() if record.timestamp is None else milliseconds("the timestamp", record.timestamp)
+        )
         partition = self._partition_of(record, key, cluster)
         return PendingRecord(value, key, headers, partition, timestamp, on_delivery)
 
