@@ -60,7 +60,7 @@ class SparkStart:
     def session(self) -> Iterator[SparkSession]:
         """The session, stopped at the end of the block; what went wrong is raised."""
         self._outcome.result()
-        with standard_error_in(self._folder / "spark.log"):
+        with _silence(self._folder):
             spark = (
                 SparkSession.builder.getOrCreate()
             )  # here: Spark looks for data sources in the session of the thread that asks
@@ -74,9 +74,15 @@ def _new_context(folder: Path) -> SparkContext:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     conf = SparkConf().setMaster("local[*]").setAppName("barnabas-demo")
     conf.setAll([*SETTINGS.items(), ("spark.sql.warehouse.dir", str(folder / "warehouse"))])
+    with _silence(folder):
+        return SparkContext.getOrCreate(conf)
+
+
+@contextmanager
+def _silence(folder: Path) -> Iterator[None]:
     with standard_error_in(folder / "spark.log"), warnings.catch_warnings():  # the JVM and its workers inherit it
         warnings.simplefilter("ignore", FutureWarning)  # PySpark's opinion of the newest pandas, which is not used here
-        return SparkContext.getOrCreate(conf)
+        yield
 
 
 @contextmanager
