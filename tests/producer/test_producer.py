@@ -321,12 +321,6 @@ class TestWhatIsRefused:
             with pytest.raises(KafkaError, match="INVALID_TOPIC_EXCEPTION"):
                 ours.send("no/where", b"v")
 
-    def test_a_partition_that_does_not_exist(self, broker: Broker) -> None:
-        with producer(broker, max_block_ms=200) as ours:
-            wait_until(lambda: knows_the_topic(ours))
-            with pytest.raises(ClientTimeout, match="partition 7 of orders"):
-                ours.send(TOPIC, b"v", partition=7)
-
     def test_a_broker_that_is_not_there_is_named(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as closed:
             port = closed.getsockname()[1]
