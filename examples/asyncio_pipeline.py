@@ -23,14 +23,14 @@ async def fill(producer: AsyncProducer, topic: str) -> None:
 async def transform(servers: str, producer: AsyncProducer, source: str, target: str) -> None:
     """Runs until it is cancelled."""
     async with AsyncConsumer({"bootstrap.servers": servers, "auto.offset.reset": "earliest"}) as consumer:
-        await consumer.assign([(source, 0)])
+        consumer.assign([(source, 0)])
         async for record in consumer:
             await producer.send(target, record.value.upper(), key=b"%d" % record.offset)
 
 
 async def watch(servers: str, topic: str) -> None:
     async with AsyncConsumer({"bootstrap.servers": servers, "auto.offset.reset": "earliest"}) as consumer:
-        await consumer.assign([(topic, 0)])
+        consumer.assign([(topic, 0)])
         seen = 0
         async for record in consumer:
             seen += 1

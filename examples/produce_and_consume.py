@@ -40,11 +40,12 @@ def consume(servers: str, topic: str) -> None:
     with Consumer(settings) as consumer:
         consumer.assign([(topic, 0)])
         items = 0
-        while items < COUNT:
-            for record in consumer.poll(timeout=1.0):
-                items += 1
-                if record.key is not None:
-                    print(f"{record.offset}: {record.key!r} bought a {record.value['item']}")
+        for record in consumer:
+            items += 1
+            if record.key is not None:
+                print(f"{record.offset}: {record.key!r} bought a {record.value['item']}")
+            if items == COUNT:
+                break
         print(f"{items} records read, {consumer.lag((topic, 0))} to go")
 
 

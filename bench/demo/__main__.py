@@ -31,7 +31,7 @@ from bench.demo.batches import BatchLog, QueryFailed
 from bench.demo.display import Display, Figures, request_times
 from bench.demo.proof import Run, prove
 from bench.demo.results import Results
-from bench.demo.session import NoJava, spark_session
+from bench.demo.session import NoJava, SparkStart
 from bench.time_breakdown import fetch_page, parse
 from examples import orders_pipeline
 from examples.orders_generator import OrderGenerator
@@ -70,7 +70,7 @@ def prepared(folder: Path) -> Path:
 
 @contextlib.contextmanager
 def stopped_by_signals() -> Iterator[Stop]:
-    """The first Ctrl-C stops in order, the second at once. After Spark has started: it has a handler of its own."""
+    """The first Ctrl-C stops in order, the second at once."""
     stop = Stop()
 
     def first(number: int, frame: FrameType | None) -> None:
@@ -111,6 +111,7 @@ class Demo:
         self._logs: list[BatchLog] = []
         self._began = 0.0
         self._draining = False
+        self._sent_for = 0.0
 
     def run(self, stop: Stop) -> bool:
         """True when everything was proved."""
@@ -156,6 +157,7 @@ class Demo:
     def _drain(self, results: Results) -> None:
         """Until the queries have read everything and no window is left to close: then `stop` cannot come in the middle of a batch."""
         self._draining = True
+        self._sent_for = time.monotonic() - self._began
         waiting = threading.Thread(target=self._await_queries, name="drain", daemon=True)
         waiting.start()
         deadline = time.monotonic() + DRAIN_SECONDS
@@ -189,6 +191,7 @@ class Demo:
             draining=self._draining,
             written=generator.written,
             late=generator.late,
+            sending_seconds=self._sent_for or time.monotonic() - self._began,
             queries=tuple(self._logs),
             latest=results.update(),
             apis=tuple(parse(fetch_page(self._broker.metrics_url))),
@@ -221,10 +224,15 @@ def show(options: Options, console: Console) -> bool:
         console.print(
             f"broker at {broker.bootstrap}, answering after {broker.started_in:.2f} s; Spark is starting", style="dim"
         )
-        with contextlib.ExitStack() as stack:
-            with console.status("starting Spark"):
-                spark = stack.enter_context(spark_session(options.folder))
-            stop = stack.enter_context(stopped_by_signals())
+        with stopped_by_signals() as stop, contextlib.ExitStack() as stack:
+            with console.status("starting Spark") as status:
+                starting = SparkStart(options.folder)
+                while not starting.is_over(LOOK_SECONDS):
+                    if stop.is_set():
+                        status.update("stopping, as soon as Spark has started; Ctrl-C stops at once")
+                spark = stack.enter_context(starting.session())
+            if stop.is_set():
+                raise KeyboardInterrupt
             proved = Demo(options, broker, spark, Display(console)).run(stop)
         if not console.is_terminal:
             console.print("", request_times(parse(fetch_page(broker.metrics_url)), console.width), sep="\n")

@@ -40,6 +40,8 @@ class Figures:
     """No more orders are sent, and the queries read what is left."""
     written: int
     late: int
+    sending_seconds: float
+    """How long orders have been sent; it stands still while the queries read what is left."""
     queries: tuple[BatchLog, ...]
     latest: tuple[Mapping[str, Any], ...]
     """The totals of the window that was closed last."""
@@ -93,6 +95,12 @@ class Display:
     def _rate(self, name: str, figures: Figures, count: int) -> str:
         return number(round(self._rates.setdefault(name, Rate()).of(figures.elapsed, count)))
 
+    def _rate_of_sending(self, figures: Figures) -> str:
+        """Of the last seconds; when no more orders are sent, of the whole time in which they were."""
+        if figures.draining and figures.sending_seconds > 0:
+            return number(round(figures.written / figures.sending_seconds))
+        return self._rate("generator", figures, figures.written)
+
     # ---------------------------------------------------------------- at a terminal
 
     def _picture(self, figures: Figures) -> RenderableType:
@@ -113,9 +121,7 @@ class Display:
         table.add_column("", no_wrap=True)
         for name in ("records", "per second", "lag", "batches", "last one"):
             table.add_column(name, justify="right")
-        table.add_row(
-            "generator", number(figures.written), self._rate("generator", figures, figures.written), "", "", ""
-        )
+        table.add_row("generator", number(figures.written), self._rate_of_sending(figures), "", "", "")
         for log in figures.queries:
             last = log.last
             cells = (number(last.number + 1), f"{last.seconds:.1f} s") if last else ("", "")
@@ -126,8 +132,8 @@ class Display:
     # ---------------------------------------------------------------- everywhere else
 
     def _line(self, figures: Figures) -> str:
-        rate = self._rate("generator", figures, figures.written)
-        parts = [f"{clock(figures.elapsed):>5}  sent {number(figures.written)} ({rate}/s)"]
+        sent = f"sent {number(figures.written)} ({self._rate_of_sending(figures)}/s)"
+        parts = [f"{clock(figures.elapsed):>5}  {sent}"]
         for log in figures.queries:
             rate, lag = self._rate(log.name, figures, log.rows), number(max(figures.written - log.rows, 0))
             batch = f", batch {log.last.number} took {log.last.seconds:.1f} s" if log.last else ", starting"

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from bench.demo.__main__ import main
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 240
@@ -75,6 +76,18 @@ def test_ctrl_c_at_a_terminal_stops_in_order_and_the_result_is_proved(tmp_path: 
     assert "until Ctrl-C" in text
     assert "PROVED" in text
     assert "✗" not in text
+
+
+def test_ctrl_c_while_spark_starts_ends_with_one_line(tmp_path: Path) -> None:
+    with demo_at_a_terminal(command(tmp_path / "data", 0)) as (process, screen):
+        shown = read_until(screen, rb"Spark is starting")
+        wait_until((tmp_path / "data" / "spark.log").exists, what="the start of Spark")
+        os.killpg(process.pid, signal.SIGINT)
+        shown += read_until(screen, None)
+        text = shown.decode(errors="replace")
+        assert process.wait(SECONDS) == 130, text[-4000:]
+    assert "Traceback" not in text
+    assert text.rstrip().endswith("stopped, nothing was proved")
 
 
 @contextmanager

@@ -91,7 +91,7 @@ def test_a_rate_is_that_of_the_last_seconds() -> None:
     assert rate.of(10.0, 200) == 0, "over the last two looks when they are far apart"
 
 
-def figures(elapsed: float) -> Figures:
+def figures(elapsed: float, draining: bool = False) -> Figures:
     log = BatchLog(ScriptedQuery(report(0, 50_000, p0=50_000)))
     log.update()
     total = {
@@ -103,7 +103,7 @@ def figures(elapsed: float) -> Figures:
     }
     latest = ({**total, "revenue": Decimal("1234.50")},)
     apis = (ApiTime("Produce", 1000, (0.0, 0.001, 0.0, 0.0, 0.0, 0.0)),)
-    return Figures(elapsed, 60, False, 60_000, 600, (log,), latest, apis)
+    return Figures(elapsed, 60, draining, 60_000, 600, min(elapsed, 50.0), (log,), latest, apis)
 
 
 def test_a_terminal_shows_rows_lag_batches_totals_and_request_times() -> None:
@@ -136,3 +136,13 @@ def test_a_pipe_gets_a_line_every_five_seconds() -> None:
     lines = page.getvalue().splitlines()
     assert len(lines) == 3
     assert "lag 10 000, batch 0 took 1.5 s" in lines[1]
+
+
+def test_when_no_more_orders_are_sent_the_rate_is_that_of_the_time_in_which_they_were() -> None:
+    page = io.StringIO()
+    display = Display(Console(file=page, width=120))
+    with display.running():
+        display.show(figures(49.0))
+        for seconds in (60.0, 70.0, 80.0):
+            display.show(figures(seconds, draining=True))
+    assert page.getvalue().count("sent 60 000 (1 200/s)") == 3

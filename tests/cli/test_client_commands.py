@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from barnabas.testing import EmbeddedBroker
-from tests.both_brokers import Broker
+from tests.both_brokers import Broker, ours_only
 from tests.cli.shell import Shell
 from tests.live_broker import AGAINST_KAFKA
 from tests.waiting import wait_until
@@ -101,7 +101,52 @@ def test_a_broker_that_is_away_is_named(shell: Shell) -> None:
     assert address in result.stderr
 
 
+def test_a_resource_is_named_in_words(shell: Shell, topic: str) -> None:
+    for arguments, words in (
+        (("--topic", "nothing-here"), "UNKNOWN_TOPIC_OR_PARTITION: topic nothing-here: "),
+        (("--alter", "--topic", topic, "--add-config", "no.such.setting=1"), f"INVALID_CONFIG: topic {topic}: "),
+        (("--alter", "--entity-type", "clients", "--entity-name", "app", "--add-config", "no=1"), ": client-id app: "),
+    ):
+        assert words in shell("configs", *arguments).stderr
+
+
+def test_no_rows_are_a_sentence_on_standard_error(shell: Shell, topic: str) -> None:
+    for arguments, words in (
+        (
+            ("configs", "--topic", topic),
+            f"Nothing was set for topic {topic}; --all prints what has its default, too.\n",
+        ),
+        (("configs", "--entity-type", "users"), "There are no quotas of users.\n"),
+        (("topics", "--delete", "--topic", "nothing-here", "--if-exists"), "Deleted no topic: there is none.\n"),
+        (("topics", "--create", "--topic", topic, "--if-not-exists"), "Created no topic: all are there already.\n"),
+    ):
+        result = shell(*arguments)
+        assert (result.exit_code, result.stdout, result.stderr) == (0, "", words)
+        assert shell.rows(*arguments) == []
+
+
+@ours_only
+def test_a_broker_without_topics() -> None:
+    with EmbeddedBroker() as empty:
+        shell = Shell(empty.bootstrap_servers)
+        for arguments in (["topics"], ["topics", "--describe"], ["offsets"]):
+            result = shell(*arguments)
+            assert (result.exit_code, result.stdout, result.stderr) == (0, "", "There are no topics.\n")
+
+
 # Produce and consume
+
+
+def test_produce_says_how_much_it_sent(shell: Shell, topic: str) -> None:
+    assert shell("produce", "-t", topic, text="one\ntwo\n").stderr == f"2 records sent to {topic}\n"
+    assert shell("produce", "-t", topic, text="one\n").stderr == f"1 record sent to {topic}\n"
+    assert shell("produce", "-t", topic, "--quiet", text="one\n").stderr == ""
+    assert shell("cat", "-P", "-t", topic, text="one\n").stderr == ""
+
+
+def test_a_setting_of_groups_is_said_to_do_nothing(shell: Shell, topic: str, caplog: pytest.LogCaptureFixture) -> None:
+    shell.ok("consume", "-t", topic, "-X", "group.id=g", "-e")
+    assert "group.id: ignored, because there are no consumer groups yet" in caplog.text
 
 
 def test_lines_become_records_and_lines_again(shell: Shell, broker: Broker, topic: str) -> None:

@@ -55,7 +55,7 @@ def test_a_pipe_from_a_topic_to_another(broker: Broker, topic: str) -> None:
     broker.create_topic(source)
     lines = b"".join(b"line %d\n" % number for number in range(20_000))
     with started(broker, "produce", "-t", source) as first:
-        assert first.communicate(lines, SECONDS) == (b"", b"")
+        assert first.communicate(lines, SECONDS) == (b"", f"20000 records sent to {source}\n".encode())
         assert first.returncode == 0
     with (
         started(broker, "consume", "-t", source, "--from-beginning", "-e") as reader,
@@ -96,6 +96,54 @@ def test_a_reader_that_leaves_ends_the_consumer(broker: Broker, topic: str) -> N
         reader.stdout.close()
         assert reader.wait(SECONDS) == NOBODY_READS
         assert reader.stderr.read() == b""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "--help",
+        "--version",
+        "topics --help",
+        "settings broker",
+        "topics",
+        "topics --describe",
+        "topics --format json",
+        "topics --create -t made-unread",
+        "configs --topic {topic} --all",
+        "offsets -t {topic}",
+        "consume -t {topic} --from-beginning -e",
+        "cat -L",
+        "cat -C -t {topic} -e",
+        "perf produce -t {topic} --num-records 1",
+        "log verify {folder}",
+        "log dump --show all --format json {folder}",
+        "log dump --show all {folder}",
+    ],
+)
+def test_every_command_ends_alike_when_nobody_reads_its_output(
+    broker: Broker, topic: str, tmp_path: Path, arguments: str
+) -> None:
+    with started(broker, "produce", "-q", "-t", topic) as writer:
+        assert writer.communicate(b"one\n", SECONDS) == (b"", b"")
+    folder = tmp_path / "orders-0"
+    folder.mkdir()
+    (folder / "00000000000000000000.log").write_bytes(b"")
+    (folder / "leader-epoch-checkpoint").write_bytes(b"0\n1\n0 0\n")
+    reader, writer_end = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "barnabas", *arguments.format(topic=topic, folder=folder).split()],
+            stdin=subprocess.DEVNULL,
+            stdout=writer_end,
+            stderr=subprocess.PIPE,
+            timeout=SECONDS,
+            check=False,
+            env={**os.environ, "KAFKA_BOOTSTRAP_SERVERS": broker.bootstrap_servers},
+        )
+    finally:
+        os.close(writer_end)
+    assert (done.returncode, done.stderr) == (NOBODY_READS, b"")
 
 
 def test_memory_does_not_grow_with_the_file(broker: Broker, topic: str, tmp_path: Path) -> None:

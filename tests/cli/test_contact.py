@@ -25,6 +25,13 @@ def nobody() -> Iterator[str]:
         yield f"127.0.0.1:{taken.getsockname()[1]}"
 
 
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """An address that takes connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield f"127.0.0.1:{listening.getsockname()[1]}"
+
+
 COMMANDS = (
     ("produce", "-t", "orders"),
     ("consume", "-t", "orders", "--from-beginning"),
@@ -39,16 +46,32 @@ COMMANDS = (
 
 
 @pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
-def test_a_broker_that_is_away_is_named_in_time(
-    arguments: tuple[str, ...], nobody: str, monkeypatch: pytest.MonkeyPatch
+def test_a_broker_that_does_not_answer_is_named_in_time(
+    arguments: tuple[str, ...], silent: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(contact, "CONTACT_SECONDS", 0.5)
     start = time.monotonic()
-    result = Shell(nobody)(*arguments, text="a line\n")
+    result = Shell(silent)(*arguments, text="a line\n")
     assert time.monotonic() - start < 5
     assert result.exit_code == 1
-    assert f"tried {nobody} (" in result.stderr
-    assert "500 ms" in result.stderr
+    assert f"waited 500 ms for a broker to answer; tried {silent} (" in result.stderr
+
+
+@pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
+def test_where_nobody_listens_is_said_at_once(arguments: tuple[str, ...], nobody: str) -> None:
+    result = Shell(nobody)(*arguments, text="a line\n")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == (
+        f"barnabas: nobody listens at {nobody}: connection refused; is a broker running there? "
+        "-b HOST:PORT names another address, `barnabas broker` starts a broker\n"
+    )
+
+
+@pytest.mark.parametrize("server", ["localhost", "no-such-host.invalid:9092"])
+def test_an_address_that_cannot_be_is_exit_code_2(server: str) -> None:
+    result = Shell(server)("topics")
+    assert result.exit_code == 2
+    assert f"bootstrap.servers = '{server}': " in result.stderr
 
 
 def test_a_time_that_was_chosen_holds(nobody: str) -> None:

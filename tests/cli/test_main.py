@@ -55,11 +55,16 @@ def test_asking_for_the_version_imports_no_command() -> None:
 
 
 def test_the_settings_are_printed_from_their_rows(runner: CliRunner) -> None:
-    rows = json.loads(runner.invoke(main, ["config", "broker", "--format", "json"]).output)
+    rows = json.loads(runner.invoke(main, ["settings", "broker", "--format", "json"]).output)
     assert [row["name"] for row in rows] == [row.name for row in BROKER]
-    text = runner.invoke(main, ["config", "topic", "retention"]).output
+    text = runner.invoke(main, ["settings", "topic", "retention"]).output
     names = [row.name for row in TOPIC if "retention" in row.name]
     assert [line for line in text.splitlines() if line and not line.startswith(" ")] == names
+
+
+def test_settings_are_found_under_their_former_name(runner: CliRunner) -> None:
+    assert runner.invoke(main, ["config", "topic"]).output == runner.invoke(main, ["settings", "topic"]).output
+    assert "config " not in runner.invoke(main, ["--help"]).output
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.client.addresses import NodeAddresses, parse_bootstrap, resolve_all
+from barnabas import Admin, Consumer, Producer
+from barnabas.client.addresses import NodeAddresses, parse_bootstrap, resolve_all, resolved_bootstrap
 from barnabas.client.backoff import ExponentialBackoff
 from barnabas.client.cluster import Node
 from barnabas.client.config import client_config
@@ -21,7 +22,6 @@ class TestBootstrapServers:
         [
             ("a:1", [("a", 1)]),
             (" a:1 , b.example.org:9093,", [("a", 1), ("b.example.org", 9093)]),
-            ("a", [("a", 9092)]),
             ("[::1]:9094", [("::1", 9094)]),
             ("PLAINTEXT://a:1", [("a", 1)]),
             ("a:1,a:1", [("a", 1)]),
@@ -33,11 +33,34 @@ class TestBootstrapServers:
         assert parse_bootstrap(text) == expected
 
     @pytest.mark.parametrize(
-        "text", ["", " , ", "a:0", "a:70000", "a:b", "a:1:2", "::1:9092", "a b:1", "http://", "9092"]
+        "text",
+        ["", " , ", "a:0", "a:70000", "a:b", "a:1:2", "::1:9092", "a b:1", "http://", "9092", "a", "[::1]", "a:1,b"],
     )
     def test_what_cannot_be_a_server_is_refused_with_its_name(self, text: str) -> None:
         with pytest.raises(ConfigError, match=r"bootstrap\.servers"):
             parse_bootstrap(text)
+
+    def test_a_server_without_a_port_is_told_how_to_write_it(self) -> None:
+        with pytest.raises(ConfigError, match=r"bootstrap\.servers = 'localhost': has no port; write localhost:9092"):
+            parse_bootstrap("localhost")
+
+    def test_a_name_that_means_nothing_is_refused_at_once_unless_another_one_does(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        def resolve(host: str) -> list[str]:
+            if host == "nobody":
+                raise OSError(-2, "Name or service not known")
+            return ["10.0.0.1"]
+
+        with pytest.raises(ConfigError, match=r"nobody:1,nobody:2'.* \(nobody: Name or service not known\)"):
+            resolved_bootstrap("nobody:1,nobody:2", resolve)
+        assert resolved_bootstrap("nobody:1,there:2", resolve) == [("nobody", 1), ("there", 2)]
+        assert "nobody: Name or service not known" in caplog.text
+
+    @pytest.mark.parametrize("make", [Producer, Consumer, Admin])
+    def test_every_client_says_it_when_it_is_made(self, make: type) -> None:
+        with pytest.raises(ConfigError, match="no-such-host"):
+            make({"bootstrap.servers": "no-such-host.invalid:9092"})
 
     def test_an_address_is_written_with_its_port(self) -> None:
         assert Node(1, "h", 2).address == "h:2"

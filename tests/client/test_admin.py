@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import confluent_kafka
 import pytest
 
 from barnabas.client.admin import Admin
 from barnabas.client.admin_results import AdminError, ConfigResource, ConfigSource, NewTopic
-from barnabas.client.errors import ClientClosed, ClientTimeout
+from barnabas.client.errors import ClientClosed, ClientTimeout, UnknownPartition
 from barnabas.errors import ErrorCode, KafkaError
 from bench.brokers import BrokerProcess
 from tests.waiting import wait_until
@@ -102,7 +103,7 @@ def test_settings_of_a_topic(admin: Admin, name: str) -> None:
     assert admin.describe_configs([topic])[topic]["retention.ms"].source is ConfigSource.TOPIC
     admin.alter_configs(topic, {"retention.ms": None})
     until(lambda: admin.describe_configs([topic])[topic]["retention.ms"] == before["retention.ms"])
-    with pytest.raises(AdminError):
+    with pytest.raises(AdminError, match=f"^INVALID_CONFIG: topic {name}: "):
         admin.alter_configs(topic, {"retention.ms": "soon"})
 
 
@@ -124,9 +125,38 @@ def test_records_and_offsets(admin: Admin, live: BrokerProcess, name: str) -> No
     assert admin.list_offsets({place: 2500})[place] == (2, 3000)
     assert admin.delete_records({place: 3}) == {place: 3}
     assert admin.list_offsets({place: -2})[place].offset == 3
-    with pytest.raises(AdminError) as caught:
+    with pytest.raises(AdminError, match=f": {name}-0: ") as caught:
         admin.delete_records({place: 99})
     assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_a_partition_that_the_topic_does_not_have_is_not_waited_for(admin: Admin, name: str) -> None:
+    admin.create_topics([NewTopic(name, 1, 1)])
+    until_described(admin, name, 1)
+    words = f"no partition 7 of {name}, which has one partition, number 0"
+    with pytest.raises(UnknownPartition, match=words):
+        admin.list_offsets({(name, 7): -1}, timeout=600)
+    with pytest.raises(UnknownPartition, match=words):
+        admin.delete_records({(name, 7): 0}, timeout=600)
+
+
+def test_times_are_whole_milliseconds(admin: Admin, name: str) -> None:
+    seconds: Any = 1.7e9
+    with pytest.raises(TypeError, match="whole milliseconds since 1970, not 1700000000"):
+        admin.list_offsets({(name, 0): seconds})
+
+
+def test_where_nobody_listens_is_said_at_once() -> None:
+    with (
+        Admin({"bootstrap.servers": "127.0.0.1:1"}) as admin,
+        pytest.raises(KafkaError, match=r"nobody listens at 127\.0\.0\.1:1: connection refused") as caught,
+    ):
+        admin.reach(timeout=600)
+    assert caught.value.code is ErrorCode.BROKER_NOT_AVAILABLE
+
+
+def test_a_broker_that_answers_is_reached(admin: Admin) -> None:
+    admin.reach(timeout=30)
 
 
 def test_the_cluster_and_its_directories(admin: Admin, live: BrokerProcess, name: str) -> None:
@@ -152,7 +182,7 @@ def test_quotas(admin: Admin, name: str) -> None:
     assert quota in admin.describe_quotas()
     admin.alter_quotas(entity, {"producer_byte_rate": None, "consumer_byte_rate": None})
     until(lambda: admin.describe_quotas(entity) == [])
-    with pytest.raises(AdminError):
+    with pytest.raises(AdminError, match=f"client-id {name}: "):
         admin.alter_quotas(entity, {"nonsense_rate": 1.0})
 
 

@@ -97,6 +97,29 @@ class TestBootstrap:
         assert rig.metadata.fetch().is_bootstrap is back
         assert ("boot" in rig.lookups) is back
 
+    def test_that_nobody_answers_is_said_when_it_lasts_and_now_and_then(self, caplog: pytest.LogCaptureFixture) -> None:
+        rig = Rig(nodes=())
+        rig.selector.refuse = ConnectionRefusedError(111, "Connection refused")
+        for _ in range(350):
+            rig.poll()
+            rig.advance(100)
+        said = [record.getMessage() for record in caplog.records if "No broker can be reached" in record.getMessage()]
+        assert said == ["No broker can be reached; tried boot:9092 (Connection refused); going on trying"] * 2
+
+    def test_it_is_known_when_every_server_refuses(self) -> None:
+        rig = Rig(nodes=())
+        rig.addresses["boot"] = ["10.0.0.1", "10.0.0.2"]
+        rig.selector.refuse = ConnectionRefusedError(111, "Connection refused")
+        rig.poll()
+        assert not rig.metadata.failures.all_refused(["boot:9092"]), "its second address was not tried yet"
+        rig.advance(2000)
+        rig.poll()
+        assert rig.metadata.failures.all_refused(["boot:9092"])
+        rig.selector.refuse = None
+        rig.advance(2000)
+        self.bring_metadata(rig, [NODE])
+        assert not rig.metadata.failures.all_refused(["boot:9092"])
+
     def test_a_long_time_without_metadata_starts_again(self) -> None:
         """PP-24, KIP-1102: brokers that accept but never tell anything."""
         rig = Rig({"metadata.recovery.rebootstrap.trigger.ms": 20_000, "metadata.max.age.ms": 1000}, nodes=[NODE])

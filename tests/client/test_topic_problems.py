@@ -1,10 +1,10 @@
-"""Problems with topics are told once, and only when they last."""
+"""Problems with topics are told now and then, and only when they last."""
 
 from __future__ import annotations
 
 import pytest
 
-from barnabas.client.topic_problems import PATIENCE_MS, TopicProblems
+from barnabas.client.topic_problems import PATIENCE_MS, REPEAT_MS, TopicProblems
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.metadata import MetadataResponseTopic
 
@@ -31,12 +31,11 @@ def test_a_topic_that_comes_within_a_moment_is_not_spoken_of(
     assert caplog.text == ""
 
 
-def test_a_problem_that_lasts_is_told_once(problems: TopicProblems, caplog: pytest.LogCaptureFixture) -> None:
-    for now_ms in range(0, 10 * PATIENCE_MS, 100):
+def test_a_problem_that_lasts_is_told_now_and_then(problems: TopicProblems, caplog: pytest.LogCaptureFixture) -> None:
+    for now_ms in range(0, PATIENCE_MS + 2 * REPEAT_MS + 1, 100):
         problems.note(topic(UNKNOWN), now_ms)
-    assert [record.getMessage() for record in caplog.records] == [
-        "Metadata of 1 topics is not available: {'orders': 'UNKNOWN_TOPIC_OR_PARTITION'}"
-    ]
+    line = "The brokers have no metadata of these topics: orders (UNKNOWN_TOPIC_OR_PARTITION); asking again"
+    assert [record.getMessage() for record in caplog.records] == [line] * 3
 
 
 def test_what_will_not_pass_by_itself_is_told_at_once(
@@ -44,5 +43,5 @@ def test_what_will_not_pass_by_itself_is_told_at_once(
 ) -> None:
     problems.note(topic(UNKNOWN), 0)
     problems.note(topic(INVALID) + topic(UNKNOWN, "other"), 1)
-    assert "{'orders': 'INVALID_TOPIC_EXCEPTION'}" in caplog.text
+    assert "orders (INVALID_TOPIC_EXCEPTION)" in caplog.text
     assert "other" not in caplog.text

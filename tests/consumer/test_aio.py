@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -102,6 +103,55 @@ def test_async_for_goes_on_where_it_was_left_whatever_comes_between(run: Run, to
         assert offsets == list(range(1000))
 
     run(work)
+
+
+def test_what_says_what_is_read_needs_no_await(run: Run, topic: str, write: Write) -> None:
+    """As with aiokafka; whoever awaits it waits until it is done."""
+    write([b"%d" % number for number in range(10)], timestamps=[1000 + number for number in range(10)])
+    place = (topic, 0)
+    no_partition: Any = "orders"
+
+    async def offset(consumer: AsyncConsumer) -> int:
+        return (await anext(aiter(consumer))).offset
+
+    async def work(consumer: AsyncConsumer) -> None:
+        consumer.assign([place])
+        assert consumer.assignment == [place]
+        assert await offset(consumer) == 0
+        consumer.seek(place, 7)
+        assert await offset(consumer) == 7
+        consumer.seek_to_time(1003)
+        assert await offset(consumer) == 3
+        consumer.seek_to_beginning([place])
+        assert await offset(consumer) == 0
+        consumer.seek_to_end()
+        assert await consumer.position(place) == 10
+        consumer.pause([place])
+        consumer.seek(place, 0)
+        assert await consumer.poll(timeout=0.2) == []
+        consumer.resume([place])
+        assert await offset(consumer) == 0
+        for mistake, words in (
+            (lambda: consumer.assign([no_partition]), "a partition is"),
+            (lambda: consumer.seek((topic, 1), 0), "is not assigned"),
+            (lambda: consumer.pause([(topic, 1)]), "is not assigned"),
+            (lambda: consumer.seek(place, 1.5), "a whole number"),
+            (lambda: consumer.seek_to_time(1.5), "whole milliseconds"),
+        ):
+            with pytest.raises((BarnabasError, TypeError), match=words):
+                mistake()
+
+    run(work)
+
+
+def test_async_for_ends_when_nothing_came_for_the_time_that_was_set(run: Run, topic: str, write: Write) -> None:
+    write([b"one"])
+
+    async def work(consumer: AsyncConsumer) -> None:
+        consumer.assign([(topic, 0)])
+        assert [record.value async for record in consumer] == [b"one"]
+
+    run(work, {"consumer.timeout.ms": 3000})
 
 
 def test_a_loop_of_cancelled_polls_loses_nothing_and_fetches_nothing_twice(run: Run, topic: str, write: Write) -> None:

@@ -8,10 +8,11 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from barnabas.client.errors import ClientClosed, ClientTimeout
+from barnabas.client.errors import ClientClosed, ClientTimeout, UnknownPartition
 from barnabas.consumer import Consumer, Record
 from barnabas.errors import BarnabasError, ConfigError, ErrorCode, KafkaError
 from tests.consumer.conftest import Write
@@ -279,6 +280,59 @@ class TestPausing:
             consumer.seek((topic, 0), 1)
 
 
+class TestIteration:
+    """`for record in consumer`."""
+
+    def test_it_goes_on_where_it_was_left_whatever_comes_between(
+        self, make_consumer: Make, topic: str, write: Write
+    ) -> None:
+        write([b"%d" % number for number in range(1000)])
+        consumer = make_consumer()
+        consumer.assign([(topic, 0)])
+        offsets = [next(consumer).offset for _ in range(10)]
+        assert consumer.position((topic, 0)) == 10
+        assert consumer.lag((topic, 0)) == 990
+        offsets += [record.offset for record in consumer.poll(max_records=5)]
+        for record in consumer:
+            offsets.append(record.offset)
+            if len(offsets) == 500:
+                break
+        consumer.pause([(topic, 0)])
+        assert consumer.poll(timeout=0.2) == [], "not even what was fetched already"
+        consumer.resume([(topic, 0)])
+        while len(offsets) < 1000:
+            offsets += consumer.poll_arrow(timeout=1.0).column("offset").to_pylist()
+        assert offsets == list(range(1000))
+
+    def test_a_seek_drops_what_was_read_ahead(self, make_consumer: Make, topic: str, write: Write) -> None:
+        write([b"%d" % number for number in range(10)])
+        consumer = make_consumer()
+        consumer.assign([(topic, 0)])
+        assert next(consumer).offset == 0
+        consumer.seek((topic, 0), 8)
+        assert [next(consumer).offset for _ in range(2)] == [8, 9]
+        consumer.assign([(topic, 1)])
+        assert consumer.poll(timeout=0.1) == []
+
+    def test_it_ends_when_nothing_came_for_the_time_that_was_set(
+        self, make_consumer: Make, topic: str, write: Write
+    ) -> None:
+        write([b"one", b"two"])
+        consumer = make_consumer({"consumer.timeout.ms": 3000})
+        consumer.assign([(topic, 0)])
+        assert values(list(consumer)) == [b"one", b"two"]
+
+    def test_wakeup_and_close_end_it(self, make_consumer: Make, topic: str) -> None:
+        consumer = make_consumer()
+        consumer.assign([(topic, 0)])
+        timer = threading.Timer(0.1, consumer.wakeup)
+        timer.start()
+        assert list(consumer) == []
+        timer.join()
+        consumer.close()
+        assert list(consumer) == []
+
+
 class TestUsage:
     def test_ctrl_c_ends_a_wait(self, make_consumer: Make, topic: str) -> None:
         consumer = make_consumer()
@@ -340,11 +394,91 @@ class TestUsage:
 
     def test_a_topic_that_is_not_there(self, make_consumer: Make) -> None:
         consumer = make_consumer({"allow.auto.create.topics": False})
-        with pytest.raises(ClientTimeout, match="metadata of no-such-topic"):
+        with pytest.raises(ClientTimeout, match="waited 500 ms for metadata of no-such-topic"):
             consumer.end_offsets([("no-such-topic", 0)], timeout=0.5)
         with pytest.raises(KafkaError) as caught:
             consumer.partitions_for("not a legal name!", timeout=10)
         assert caught.value.code is ErrorCode.INVALID_TOPIC_EXCEPTION
+
+    def test_nothing_assigned_is_an_error_and_no_silence(self, make_consumer: Make) -> None:
+        consumer = make_consumer()
+        for read_something in (consumer.poll, consumer.poll_arrow, lambda: next(consumer)):
+            with pytest.raises(BarnabasError, match=r"nothing is assigned to this consumer: call assign"):
+                read_something()
+
+    @pytest.mark.parametrize("start", ["reset", "seek"])
+    def test_a_partition_that_the_topic_does_not_have_is_an_error_and_others_are_read(
+        self, make_consumer: Make, topic: str, write: Write, start: str
+    ) -> None:
+        write([b"one", b"two"])
+        consumer = make_consumer()
+        consumer.assign([(topic, 0), (topic, 9)])
+        if start == "seek":
+            consumer.seek((topic, 9), 5)
+        found: list[bytes] = []
+        errors: list[str] = []
+
+        def both_came() -> bool:
+            try:
+                found.extend(values(consumer.poll(timeout=0.1)))
+            except UnknownPartition as error:
+                errors.append(error.message)
+            return len(found) == 2 and len(errors) >= 2
+
+        wait_until(both_came, DEADLINE_SECONDS, "the records and the error")
+        assert found == [b"one", b"two"]
+        assert set(errors) == {f"there is no partition 9 of {topic}, which has 2 partitions, numbers 0 to 1"}
+        with pytest.raises(UnknownPartition):
+            consumer.end_offsets([(topic, 9)], timeout=600)
+
+    def test_an_error_of_one_topic_costs_no_record_of_another(
+        self, make_consumer: Make, topic: str, write: Write
+    ) -> None:
+        write([b"%d" % number for number in range(300)])
+        consumer = make_consumer({"max.poll.records": 10})
+        consumer.assign([(topic, 0), ("not a legal name!", 0)])
+        found: list[bytes] = []
+        errors: list[KafkaError] = []
+
+        def all_came() -> bool:
+            try:
+                found.extend(values(consumer.poll(timeout=0.1)))
+            except KafkaError as error:
+                errors.append(error)
+            return len(found) >= 300 and bool(errors)
+
+        wait_until(all_came, DEADLINE_SECONDS, "every record and the error")
+        assert found == [b"%d" % number for number in range(300)]
+        assert {error.code for error in errors} == {ErrorCode.INVALID_TOPIC_EXCEPTION}
+
+    def test_a_topic_that_may_still_come_is_waited_for_and_spoken_of(
+        self, make_consumer: Make, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        consumer = make_consumer({"allow.auto.create.topics": False})
+        consumer.assign([("not-yet", 0)])
+        wait_until(
+            lambda: consumer.poll(timeout=0.1) == [] and "not-yet (UNKNOWN_TOPIC_OR_PARTITION)" in caplog.text,
+            DEADLINE_SECONDS,
+            "a line in the log",
+        )
+
+    def test_settings_of_groups_are_said_to_do_nothing(
+        self, make_consumer: Make, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        make_consumer({"group.id": "g", "enable.auto.commit": "false"})
+        assert "enable.auto.commit, group.id: ignored, because there are no consumer groups yet" in caplog.text
+        assert "not known" not in caplog.text
+
+    def test_times_and_offsets_are_whole_numbers(self, make_consumer: Make, topic: str) -> None:
+        consumer = make_consumer()
+        consumer.assign([(topic, 0)])
+        seconds: Any = 1.7e9
+        with pytest.raises(TypeError, match=r"whole milliseconds since 1970, not 1700000000\.0; use time\.time_ns"):
+            consumer.seek_to_time(seconds)
+        with pytest.raises(TypeError, match="whole milliseconds"):
+            consumer.offsets_for_times({(topic, 0): seconds})
+        with pytest.raises(TypeError, match="whole number"):
+            consumer.seek((topic, 0), 1.5)
 
     @pytest.mark.parametrize(
         "given",
@@ -359,4 +493,4 @@ class TestUsage:
     )
     def test_settings_that_cannot_work(self, given: dict[str, object]) -> None:
         with pytest.raises(ConfigError):
-            Consumer({"bootstrap.servers": "a:1", **given})
+            Consumer({"bootstrap.servers": "127.0.0.1:1", **given})

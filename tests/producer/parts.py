@@ -63,7 +63,7 @@ class StandInMetadata:
         self.topics.add(topic)
         return False
 
-    def request_update(self, for_new_topics: bool = False) -> int:
+    def request_update(self, topic: str | None = None) -> int:
         self.updates_asked += 1
         return 0
 

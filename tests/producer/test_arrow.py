@@ -100,6 +100,13 @@ def test_an_empty_table(producer: Producer) -> None:
         ({"value": [b"v"], "partition": [-1]}, ValueError, "a partition is a number from 0 on"),
         ({"value": [b"v"], "partition": ["x"]}, SerializationError, "the column partition is string"),
         ({"value": [b"v"], "timestamp": ["x"]}, SerializationError, "the column timestamp is string"),
+        (
+            {"value": [b"v"], "timestamp": [1.7e9]},
+            SerializationError,
+            "timestamp is double; it must be .* milliseconds",
+        ),
+        ({"value": [b"v"], "timestamp": [datetime.time(1)]}, SerializationError, "the column timestamp is time64"),
+        ({"value": [b"v"], "timestamp": pa.array([1 << 63], pa.uint64())}, ValueError, "cannot be milliseconds"),
         ({"value": [b"v" * 2_000_000]}, RecordTooLarge, r"more than max\.request\.size"),
     ],
     ids=lambda value: value if isinstance(value, str) else None,

@@ -9,11 +9,13 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
-from barnabas.client.errors import ClientTimeout
+from barnabas.client.errors import ClientTimeout, UnknownPartition
 from barnabas.errors import KafkaError
 from barnabas.producer import (
     BufferExhausted,
@@ -238,6 +240,16 @@ class TestWhatIsRefused:
             ((TOPIC, b"v", None, None, -1), ValueError, "the partition must be a number from 0 on"),
             ((TOPIC, b"v", None, None, None, -5), ValueError, "the timestamp must be milliseconds"),
             ((TOPIC, b"v", None, None, None, 1.5), TypeError, "whole milliseconds since 1970, not 1.5"),
+            (
+                (TOPIC, b"v", None, None, None, 1.7e9),
+                TypeError,
+                r"not 1700000000.0; use time\.time_ns\(\) // 1_000_000",
+            ),
+            (
+                (TOPIC, b"v", None, None, None, datetime(2026, 1, 1, tzinfo=UTC)),
+                TypeError,
+                r"use int\(when\.timestamp\(\) \* 1000\)",
+            ),
             ((TOPIC, b"v", None, None, None, 1 << 63), ValueError, "the timestamp must be milliseconds"),
             (
                 (TOPIC, b"v", None, [("a", "text")]),
@@ -258,6 +270,24 @@ class TestWhatIsRefused:
         """PP-7: a record larger than `max.request.size` is refused at `send()`."""
         with producer(broker) as ours, pytest.raises(error, match=words):
             ours.send(*arguments)
+
+    def test_a_partition_that_the_topic_does_not_have_is_refused_at_once(self, broker: Broker) -> None:
+        with producer(broker, max_block_ms=600_000) as ours:
+            for _ in range(2):
+                with pytest.raises(
+                    UnknownPartition, match="no partition 99 of orders, which has 3 partitions, numbers 0 to 2"
+                ):
+                    ours.send(TOPIC, b"v", partition=99)
+            with pytest.raises(UnknownPartition, match="no partition 99 of orders"):
+                ours.send_arrow(TOPIC, pa.table({"value": [b"v"], "partition": [99]}))
+
+    def test_a_topic_that_is_not_there_is_asked_for_now_and_then(self, broker: Broker) -> None:
+        """Not as fast as the broker answers."""
+        with producer(broker, max_block_ms=1000) as ours:
+            before = ours._metadata.update_version
+            with pytest.raises(ClientTimeout, match="nowhere is not known within max"):
+                ours.send("nowhere", b"v")
+            assert ours._metadata.update_version - before < 20
 
     def test_a_record_that_the_broker_finds_too_large(self, broker: Broker) -> None:
         broker.create_topic("small", 1, {"max.message.bytes": 1000})
@@ -290,12 +320,6 @@ class TestWhatIsRefused:
                 ours.send("nowhere", b"v")
             with pytest.raises(KafkaError, match="INVALID_TOPIC_EXCEPTION"):
                 ours.send("no/where", b"v")
-
-    def test_a_partition_that_does_not_exist(self, broker: Broker) -> None:
-        with producer(broker, max_block_ms=200) as ours:
-            wait_until(lambda: knows_the_topic(ours))
-            with pytest.raises(ClientTimeout, match="partition 7 of orders"):
-                ours.send(TOPIC, b"v", partition=7)
 
     def test_a_broker_that_is_not_there_is_named(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as closed:
@@ -438,6 +462,31 @@ class TestProcesses:
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
             )
         assert done.stdout == "interrupted\n", done.stderr
+
+    def test_the_compiled_form_refuses_a_time_and_a_partition_that_are_no_whole_numbers(self, broker: Broker) -> None:
+        """Cython made the float of `time.time()` a whole number: a millisecond of January 1970, which retention deletes."""
+        code = """
+import sys, time
+from barnabas.producer import Producer
+with Producer({"bootstrap.servers": sys.argv[1]}) as ours:
+    for wrong in ({"timestamp": time.time()}, {"partition": 1.5}):
+        try:
+            ours.send("orders", b"v", **wrong)
+        except (TypeError, ValueError) as error:
+            print(error)
+"""
+        done = subprocess.run(
+            [sys.executable, "-c", code, broker.bootstrap_servers],
+            capture_output=True,
+            text=True,
+            timeout=50,
+            check=True,
+            env={**os.environ, "BARNABAS_NATIVE": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
+        )
+        first, second = done.stdout.splitlines()
+        assert "whole milliseconds since 1970" in first
+        assert "a number from 0 on, not 1.5" in second
+        assert broker.records(TOPIC) == []
 
     def test_a_fork_is_refused_with_a_clear_error(self, broker: Broker, tmp_path: Path) -> None:
         with producer(broker) as ours:

@@ -32,6 +32,20 @@ def test_names_may_be_written_in_any_case() -> None:
     assert found.client == {"bootstrap.servers": "a:1"}
 
 
+@pytest.mark.parametrize(
+    ("servers", "words"),
+    [
+        ("localhost", "has no port; write localhost:9092"),
+        ("a:1,b", "b: has no port; write b:9092"),
+        ("a:b", "must be host:port"),
+    ],
+)
+def test_brokers_are_written_with_their_port(servers: str, words: str) -> None:
+    for use in Use:
+        with pytest.raises(ConfigError, match=rf"^kafka\.bootstrap\.servers = '{servers}': {words}"):
+            parse_options({**LEAST, "kafka.bootstrap.servers": servers}, use)
+
+
 def test_defaults_are_those_of_sparks_own_connector() -> None:
     found = stream()
     assert found["failOnDataLoss"] is True

@@ -7,6 +7,10 @@ Thread: the main thread. Lock: none.
 
 from __future__ import annotations
 
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
 
@@ -17,7 +21,6 @@ from barnabas import __version__
 COMMANDS = {
     "broker": "Start a broker.",
     "cat": "kcat's flags: produce, consume, metadata, offsets.",
-    "config": "Print the settings that a broker or a topic has.",
     "configs": "Print and change the settings of topics and brokers, and quotas.",
     "consume": "Print the records of topics.",
     "doctor": "Find out what is wrong with Spark and its workers.",
@@ -25,9 +28,27 @@ COMMANDS = {
     "offsets": "Print where partitions begin and end, or what they had at a time.",
     "perf": "Measure how fast records are sent and read.",
     "produce": "Send the lines of files to a topic.",
+    "settings": "Print the settings that a broker or a topic can have.",
     "topics": "List, describe, create, alter and delete topics.",
 }
+FORMER_NAMES = {"config": "settings"}
 INTERRUPTED = 130
+NOBODY_READS = 141
+
+
+@contextlib.contextmanager
+def nobody_reads() -> Iterator[None]:
+    """One rule for all commands: when the reader of the output has left (`… | head`), they end without a word."""
+    try:
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        # Python would try to flush the rest at its end, and complain.
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(NOBODY_READS)
 
 
 class LazyCommands(click.Group):
@@ -37,16 +58,23 @@ class LazyCommands(click.Group):
         return sorted(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        cmd_name = FORMER_NAMES.get(cmd_name, cmd_name)
         if cmd_name not in COMMANDS:
             return None
         command = import_module(f"barnabas.cli.{cmd_name}").command
         assert isinstance(command, click.Command)
         return command
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Here --help and --version print."""
+        with nobody_reads():
+            return super().parse_args(ctx, args)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Ctrl-C ends every command without a word, with the exit code that shells use for it."""
         try:
-            return super().invoke(ctx)
+            with nobody_reads():
+                return super().invoke(ctx)
         except KeyboardInterrupt:
             ctx.exit(INTERRUPTED)
 

@@ -20,7 +20,7 @@ from barnabas.cli.reading import Plan
 from barnabas.cli.record_formats import Formatter, kcat_format, kcat_json, unescaped
 from barnabas.cli.record_lines import LineParser
 from barnabas.cli.tables import print_rows
-from barnabas.cli.topics import partition_rows
+from barnabas.cli.topics import NO_TOPICS, partition_rows
 from barnabas.cli.writing import Destination, largest_line, write_files
 from barnabas.errors import ErrorCode, KafkaError
 
@@ -151,7 +151,7 @@ def metadata(client: dict[str, object], options: dict[str, Any]) -> None:
         return
     print_rows(brokers, "table")
     click.echo()
-    print_rows(partitions, "table")
+    print_rows(partitions, "table", NO_TOPICS)
 
 
 def query(client: dict[str, object], options: dict[str, Any]) -> None:

@@ -25,7 +25,6 @@ from barnabas.errors import BarnabasError, ConfigError
 
 FAILED = 1
 MAKES_NO_SENSE = 2
-NOBODY_READS = 141
 DEFAULT_BOOTSTRAP = "localhost:9092"
 BOOTSTRAP_VARIABLE = "KAFKA_BOOTSTRAP_SERVERS"
 
@@ -123,16 +122,14 @@ def _read_file(file: Path) -> dict[str, str]:
 def user_errors() -> Iterator[None]:
     """One line on standard error and an exit code; what the clients log themselves is heard only when it is a wrong setting."""
     logging.basicConfig(level="ERROR", format="barnabas: %(message)s")
-    logging.getLogger("barnabas.config").setLevel("WARNING")
+    for name in ("barnabas.config", "barnabas.consumer.config"):
+        logging.getLogger(name).setLevel("WARNING")
     try:
         yield
     except ConfigError as error:
         fail(error, MAKES_NO_SENSE)
     except BrokenPipeError:
-        # Python would try to flush the rest at its end, and complain.
-        with contextlib.suppress(OSError, ValueError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(NOBODY_READS)
+        raise  # cli/__init__.py: the reader of the output has left
     except (BarnabasError, OSError) as error:
         fail(error, FAILED)
 

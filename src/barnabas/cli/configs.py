@@ -67,9 +67,14 @@ def command(client: dict[str, object], action: str, form: str, **options: Any) -
             alter(admin, kind, name, changes)
             click.echo(f"Changed {', '.join(changes)} of {kind[:-1]} {name or '(default)'}.", err=form == "json")
         elif kind in _QUOTA_ENTITIES:
-            print_rows(quota_rows(admin, kind, name, options["entity_default"]), form)
+            nothing = (
+                f"There are no quotas of {kind}." if name is None else f"There are no quotas of {kind[:-1]} {name}."
+            )
+            print_rows(quota_rows(admin, kind, name, options["entity_default"]), form, nothing)
         else:
-            print_rows(setting_rows(admin, resource(kind, name), options["everything"]), form)
+            whose = resource(kind, name)
+            nothing = f"Nothing was set for {whose}; --all prints what has its default, too."
+            print_rows(setting_rows(admin, whose, options["everything"]), form, nothing)
 
 
 def entity(options: dict[str, Any]) -> tuple[str, str | None]:

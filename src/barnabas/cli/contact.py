@@ -1,7 +1,8 @@
 """The first word with a cluster: a broker that is away is told within seconds, and names of topics for the shell.
 
-Role: opens admin clients for the commands. Somebody waits at a terminal, so the first answer may take some seconds only, unless a time-out
-was chosen; what is asked for afterwards has the clients' patience. Thread: the main thread. Lock: none.
+Role: opens admin clients for the commands. Somebody waits at a terminal, so where nobody listens is said at once, and the first answer may
+take some seconds only, unless a time-out was chosen; what is asked for afterwards has the clients' patience. Thread: the main thread.
+Lock: none.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from barnabas.cli.client_options import client_settings
-from barnabas.errors import BarnabasError
+from barnabas.errors import BarnabasError, ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from barnabas.client.admin import Admin
@@ -27,16 +28,29 @@ ADMIN_DEFAULTS: dict[str, object] = {TIMEOUT: "15000"}
 
 
 def open_admin(client: Mapping[str, object]) -> Admin:
-    """An admin client whose cluster has answered; ClientTimeout names the addresses that were tried."""
+    """An admin client whose cluster has answered; the error names the addresses that were tried."""
     from barnabas.client.admin import Admin
 
     admin = Admin(ADMIN_DEFAULTS | dict(client))
     try:
-        admin.describe_cluster(None if TIMEOUT in client else CONTACT_SECONDS)
+        if TIMEOUT in client:
+            admin.describe_cluster()  # who chose a time may wait for a broker that is about to start
+        else:
+            _reach(admin)
     except BaseException:
         admin.close()
         raise
     return admin
+
+
+def _reach(admin: Admin) -> None:
+    try:
+        admin.reach(CONTACT_SECONDS)
+    except KafkaError as error:
+        if error.code is not ErrorCode.BROKER_NOT_AVAILABLE:
+            raise
+        cure = "is a broker running there? -b HOST:PORT names another address, `barnabas broker` starts a broker"
+        raise BarnabasError(f"{error.message}; {cure}") from error
 
 
 def admin_settings(client: Mapping[str, object]) -> dict[str, object]:

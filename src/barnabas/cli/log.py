@@ -37,6 +37,8 @@ def user_errors() -> Iterator[None]:
     """What the user can mend is one line on standard error and exit code 2."""
     try:
         yield
+    except BrokenPipeError:
+        raise  # cli/__init__.py: the reader of the output has left
     except (BarnabasError, OSError) as error:
         print(f"barnabas: {' '.join(str(error).split())}", file=sys.stderr)
         sys.exit(CANNOT)

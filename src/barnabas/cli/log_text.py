@@ -6,7 +6,6 @@ Role: formatting only. Thread: the main thread. Lock: none.
 from __future__ import annotations
 
 import base64
-import sys
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -21,6 +20,7 @@ from rich.table import Table
 from barnabas.broker.log.inspection.findings import Finding, PartitionReport, Severity
 from barnabas.broker.log.inspection.repair import Action, RepairReport
 from barnabas.broker.log.inspection.verify import TargetReport
+from barnabas.cli.consoles import open_console
 
 MOST_PARTITIONS = 40
 MOST_FINDINGS = 20
@@ -30,8 +30,7 @@ _ESCAPES = str.maketrans({"\n": "\\n", "\r": "\\r", "\t": "\\t"})
 
 
 def console(stderr: bool = False) -> Console:
-    stream = sys.stderr if stderr else sys.stdout
-    return Console(stderr=stderr, highlight=False, width=None if stream.isatty() else WIDTH_OF_A_PIPE)
+    return open_console(WIDTH_OF_A_PIPE, stderr)
 
 
 def number(value: int) -> str:

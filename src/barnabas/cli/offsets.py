@@ -13,7 +13,7 @@ from barnabas.cli.client_options import client_command, format_option
 from barnabas.cli.contact import complete_topics, open_admin
 from barnabas.cli.positions import milliseconds
 from barnabas.cli.tables import print_rows
-from barnabas.cli.topics import existing
+from barnabas.cli.topics import NO_TOPICS, existing
 from barnabas.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def command(client: dict[str, object], moment: str | None, **options: Any) -> No
     with open_admin(client) as admin:
         partitions = chosen_partitions(admin, options, numbers)
         rows = ends(admin, partitions) if when is None else at_time(admin, partitions, when)
-    print_rows(rows, options["form"])
+    print_rows(rows, options["form"], NO_TOPICS)
 
 
 def partition_numbers(text: str | None) -> set[int] | None:

@@ -33,6 +33,7 @@ CODECS = click.Choice(["none", "gzip", "snappy", "lz4", "zstd"])
 )
 @click.option("-p", "--partition", type=click.IntRange(0), help="The partition.  [default: by key, or any]")
 @click.option("-z", "--compression-codec", "codec", type=CODECS, help="How batches are compressed.")
+@click.option("-q", "--quiet", is_flag=True, help="Do not say at the end how many records were sent.")
 @click.option(
     "--format",
     "form",
@@ -62,7 +63,9 @@ def command(client: dict[str, object], files: tuple[str, ...], topic: str, form:
         header_list(options["headers"]),
         largest_line=largest_line(client),
     )
-    write_files(client, files, where)
+    count = write_files(client, files, where)
+    if not options["quiet"]:
+        click.echo(f"{count} {'record' if count == 1 else 'records'} sent to {topic}", err=True)
 
 
 def _parser(form: str, options: dict[str, Any]) -> Parser:

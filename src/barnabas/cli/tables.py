@@ -6,7 +6,6 @@ Role: formatting only; every row is a dict with the same keys. Thread: the main 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,26 +16,29 @@ WIDTH_OF_A_PIPE = 1000  # nothing is cut or wrapped for a program that reads it
 Row = Mapping[str, Any]
 
 
-def print_rows(rows: Sequence[Row], form: str) -> None:
-    """All rows at once; no rows: nothing, or an empty list."""
+def print_rows(rows: Sequence[Row], form: str, nothing: str = "") -> None:
+    """All rows at once; no rows: an empty list, or the sentence `nothing` on standard error."""
     if form == "json":
         click.echo(json.dumps([dict(row) for row in rows], indent=2))
     elif rows:
         _print_table(rows)
+    elif nothing:
+        click.echo(nothing, err=True)
 
 
 def _print_table(rows: Sequence[Row]) -> None:
     from rich.box import SIMPLE_HEAD
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
+
+    from barnabas.cli.consoles import open_console
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for name, value in rows[0].items():
         table.add_column(name.replace("_", " "), justify="right" if _is_number(value) else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text(cell_text(value)) for value in row.values()))
-    Console(highlight=False, width=None if sys.stdout.isatty() else WIDTH_OF_A_PIPE).print(table)
+    open_console(WIDTH_OF_A_PIPE).print(table)
 
 
 def _is_number(value: object) -> bool:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from barnabas.client.admin import Admin
     from barnabas.client.admin_results import TopicDescription
 
+NO_TOPICS = "There are no topics."
+CREATED = "Created"
 LIST, DESCRIBE, CREATE, ALTER, DELETE = "list", "describe", "create", "alter", "delete"
 
 
@@ -73,16 +75,16 @@ def command(client: dict[str, object], action: str, names: tuple[str, ...], **op
 def list_topics(admin: Admin, names: tuple[str, ...], options: dict[str, Any]) -> None:
     """Names only, a line each, as kafka-topics prints them: scripts read it."""
     found = existing(admin, names, options) if names else admin.list_topics(internal=not options["exclude_internal"])
-    if options["form"] == "json":
-        print_rows([{"topic": name} for name in found], "json")
+    if options["form"] == "json" or not found:
+        print_rows([{"topic": name} for name in found], options["form"], NO_TOPICS)
     else:
-        click.echo("".join(f"{name}\n" for name in found), nl=False)
+        click.echo("\n".join(found))
 
 
 def describe(admin: Admin, names: tuple[str, ...], options: dict[str, Any]) -> None:
     found = existing(admin, names, options) if names else admin.list_topics(internal=not options["exclude_internal"])
     if not found:
-        print_rows([], options["form"])
+        print_rows([], options["form"], NO_TOPICS)
         return
     topics = admin.describe_topics(found)
     changed = changed_settings(admin, found)
@@ -151,7 +153,7 @@ def create(admin: Admin, names: tuple[str, ...], options: dict[str, Any]) -> Non
     settings = dict(key_value(text) for text in options["topic_settings"])
     partitions, replicas = options["partitions"] or -1, options["replication_factor"] or -1
     wanted = [NewTopic(name, partitions, replicas, settings) for name in names]
-    say("Created", allowing(lambda: admin.create_topics(wanted), names, options["if_not_exists"]), options)
+    say(CREATED, allowing(lambda: admin.create_topics(wanted), names, options["if_not_exists"]), options)
 
 
 def alter(admin: Admin, names: tuple[str, ...], options: dict[str, Any]) -> None:
@@ -185,8 +187,10 @@ def allowing(call: Any, names: tuple[str, ...], exists: bool) -> list[str]:
 def say(what: str, names: list[str], options: dict[str, Any]) -> None:
     if options["form"] == "json":
         print_rows([{"topic": name} for name in names], "json")
+    elif names:
+        click.echo("\n".join(f"{what} topic {name}." for name in names))
     else:
-        click.echo("".join(f"{what} topic {name}.\n" for name in names), nl=False)
+        click.echo(f"{what} no topic: {'all are there already' if what == CREATED else 'there is none'}.", err=True)
 
 
 def existing(admin: Admin, names: tuple[str, ...], options: dict[str, Any]) -> list[str]:

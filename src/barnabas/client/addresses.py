@@ -1,29 +1,33 @@
 """Bootstrap servers and host names: parsing what users write, and resolving names again and again (PP-24).
 
-Role: `parse_bootstrap` turns `bootstrap.servers` into hosts and ports without asking DNS; `NodeAddresses` gives the numeric addresses
-of one host in turn, and asks DNS again when they are used up or when a connection that stood broke, because brokers move.
+Role: `parse_bootstrap` turns `bootstrap.servers` into hosts and ports without asking DNS, `resolved_bootstrap` asks it once, so that a
+mistyped name is an error at once; `NodeAddresses` gives the numeric addresses of one host in turn, and asks DNS again when they are
+used up or when a connection that stood broke, because brokers move.
 Thread: the client's I/O thread (resolving blocks; numeric hosts do not). Lock: none.
 """
 
 from __future__ import annotations
 
 import ipaddress
+import logging
 import re
 import socket
 from collections.abc import Callable, Iterable, Sequence
 
 from barnabas.errors import ConfigError
 
-__all__ = ["NodeAddresses", "Resolver", "parse_bootstrap", "resolve_all"]
+__all__ = ["NodeAddresses", "Resolver", "parse_bootstrap", "resolve_all", "resolved_bootstrap"]
 
-DEFAULT_PORT = 9092
+log = logging.getLogger(__name__)
+
+USUAL_PORT = 9092
 _SERVER = re.compile(r"^(?:[0-9A-Za-z_.%-]+://)?(?:\[([0-9A-Fa-f:.%]+)\]|([0-9A-Za-z_.%-]+))(?::(\d{1,5}))?$")
 
 Resolver = Callable[[str], Sequence[str]]
 
 
 def parse_bootstrap(servers: str | Iterable[str], key: str = "bootstrap.servers") -> list[tuple[str, int]]:
-    """(host, port) of each server, in order, without repeats: `host:port`, `[::1]:9092`, `PLAINTEXT://host:port`, or a host alone."""
+    """(host, port) of each server, in order, without repeats: `host:port`, `[::1]:9092`, `PLAINTEXT://host:port`."""
     given = servers.split(",") if isinstance(servers, str) else list(servers)
     found: dict[tuple[str, int], None] = {}
     for text in (item.strip() for item in given):
@@ -38,7 +42,9 @@ def _parse_server(key: str, text: str) -> tuple[str, int]:
     match = _SERVER.match(text)
     if match is None or text.isdigit():
         raise ConfigError(key, text, "must be host:port or [IPv6 address]:port")
-    port = int(match[3]) if match[3] else DEFAULT_PORT
+    if not match[3]:
+        raise ConfigError(key, text, f"has no port; write {text}:{USUAL_PORT} if that is where the broker listens")
+    port = int(match[3])
     if not 0 < port < 65536:
         raise ConfigError(key, text, "the port must be from 1 to 65535")
     return match[1] or match[2], port
@@ -53,6 +59,25 @@ def resolve_all(host: str) -> Sequence[str]:
     answers = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     family = answers[0][0]
     return tuple(dict.fromkeys(str(answer[4][0]) for answer in answers if answer[0] == family))
+
+
+def resolved_bootstrap(servers: str | Iterable[str], resolve: Resolver = resolve_all) -> list[tuple[str, int]]:
+    """As `parse_bootstrap`; asks DNS, and refuses servers none of which has an address. One that has none is left to be tried later."""
+    found = parse_bootstrap(servers)
+    reasons: dict[str, str] = {}
+    for host in dict.fromkeys(host for host, _ in found):
+        try:
+            resolve(host)
+        except OSError as error:
+            reasons[host] = f"{host}: {error.strerror or error}"
+    if len(reasons) == len({host for host, _ in found}):
+        text = ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in found)
+        raise ConfigError(
+            "bootstrap.servers", text, f"none of the host names can be resolved ({'; '.join(reasons.values())})"
+        )
+    for reason in reasons.values():
+        log.warning("A host of bootstrap.servers cannot be resolved: %s", reason)
+    return found
 
 
 class NodeAddresses:
@@ -77,6 +102,11 @@ class NodeAddresses:
             self._index = 1 if len(self._addresses) > 1 and self._addresses[0] == self._last else 0
         self._last = self._addresses[self._index]
         return self._last
+
+    @property
+    def are_used_up(self) -> bool:
+        """Whether every address that DNS gave was tried, and DNS is asked before the next attempt."""
+        return not self._addresses
 
     def advance(self) -> None:
         """The current address failed: the next one, and behind the last one DNS."""

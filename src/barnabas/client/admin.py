@@ -29,7 +29,9 @@ from barnabas.client.blocking import BlockingClient, Deadline, SingleThread
 from barnabas.client.cluster import Node, Partition
 from barnabas.client.config import client_config
 from barnabas.client.errors import ClientClosed
-from barnabas.client.offsets import OffsetAndTimestamp, OffsetFinder
+from barnabas.client.offsets import LEAST_TIME, OffsetAndTimestamp, OffsetFinder
+from barnabas.client.partition_check import PartitionCheck
+from barnabas.client.times import milliseconds
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.protocol.api import ApiKey
 from barnabas.protocol.messages.metadata import MetadataRequest
@@ -57,6 +59,15 @@ class Admin:
         self._request_timeout_ms: int = self._config["request.timeout.ms"]
         self._owner = SingleThread("admin client")
         self._closed = False
+
+    def reach(self, timeout: float | None = None) -> None:
+        """Wait until a broker has answered. Where nobody listens at any of the bootstrap servers this fails at once, other calls go on
+        trying until their time-out.
+
+        admin.reach(timeout=5)
+        """
+        with self._owner:
+            self._client.reach(self._deadline(timeout))
 
     # ---------------------------------------------------------------- topics
 
@@ -149,15 +160,17 @@ class Admin:
         with self._owner:
             deadline = self._deadline(timeout)
             self._client.topics(sorted({topic for topic, _ in before}), deadline)
-            found = self._client.retry(lambda: self._delete_records(before, deadline), deadline)
+            check = PartitionCheck()
+            found = self._client.retry(lambda: self._delete_records(before, check, deadline), deadline)
         return _all_or_error(found)
 
-    def _delete_records(self, before: Mapping[Partition, int], deadline: Deadline) -> Outcome:
+    def _delete_records(self, before: Mapping[Partition, int], check: PartitionCheck, deadline: Deadline) -> Outcome:
         cluster = self._client.metadata.fetch()
         by_leader: dict[Node, dict[Partition, int]] = defaultdict(dict)
         for partition, offset in before.items():
             leader = cluster.leader_for(*partition)
             if leader is None:
+                check.look(cluster, *partition)
                 code = ErrorCode.LEADER_NOT_AVAILABLE
                 raise KafkaError(code, f"{code.text}: {partition[0]}-{partition[1]}")
             by_leader[leader][partition] = offset
@@ -175,8 +188,9 @@ class Admin:
 
         With `read_committed` a partition ends where its first open transaction begins.
         """
+        wanted = {partition: milliseconds("a time", time, LEAST_TIME) for partition, time in times.items()}
         with self._owner:
-            return OffsetFinder(self._client, read_committed).find(times, self._deadline(timeout))
+            return OffsetFinder(self._client, read_committed).find(wanted, self._deadline(timeout))
 
     # ---------------------------------------------------------------- brokers
 

@@ -34,9 +34,23 @@ class AdminError(KafkaError):
 
     def __init__(self, failures: Mapping[Any, KafkaError], results: Mapping[Any, Any]) -> None:
         first = next(iter(failures.values()))
-        super().__init__(first.code, "; ".join(f"{item}: {error.message}" for item, error in failures.items()))
+        super().__init__(
+            first.code, "; ".join(f"{_words_of(item)}: {error.message}" for item, error in failures.items())
+        )
         self.failures = dict(failures)
         self.results = dict(results)
+
+
+def _words_of(item: object) -> str:
+    """What failed, for a person: a topic, a resource, a partition, a broker, or whose quota."""
+    match item:
+        case (str(topic), int(number)):
+            return f"{topic}-{number}"
+        case tuple():
+            return ", ".join(f"{kind} {'(default)' if name is None else name}" for kind, name in item)
+        case int():
+            return f"broker {item}"
+    return str(item)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +120,9 @@ class ConfigResource:
     def broker(node_id: int | None = None) -> ConfigResource:
         """A broker; None: what holds for all of them."""
         return ConfigResource(ResourceType.BROKER, "" if node_id is None else str(node_id))
+
+    def __str__(self) -> str:
+        return f"{self.type.name.lower().replace('_', ' ')} {self.name or '(default)'}"
 
 
 class ConfigSource(IntEnum):

@@ -12,9 +12,9 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from barnabas.client.addresses import parse_bootstrap
+from barnabas.client.addresses import resolved_bootstrap
 from barnabas.client.backoff import ExponentialBackoff
-from barnabas.client.cluster import Cluster, Node
+from barnabas.client.cluster import Cluster, Node, bootstrap_cluster
 from barnabas.client.errors import ClientClosed, ClientTimeout, ForkedClient
 from barnabas.client.metadata import Metadata
 from barnabas.client.network_client import NetworkClient, make_selector
@@ -80,7 +80,7 @@ class BlockingClient:
         self.config = config
         self.clock: Clock = clock if clock is not None else SystemClock()
         self.metadata = Metadata(config, self.clock, auto_create=auto_create)
-        self.metadata.bootstrap(parse_bootstrap(config["bootstrap.servers"]))
+        self.metadata.bootstrap(resolved_bootstrap(config["bootstrap.servers"]))
         self.network = NetworkClient(
             make_selector(config, self.clock), self.metadata, config["client.id"], config, self.clock
         )
@@ -113,8 +113,20 @@ class BlockingClient:
                 raise ClientClosed(f"{what}: the client was closed meanwhile")
             if deadline.over:
                 tried = self.metadata.failures.words()
-                raise ClientTimeout(f"{what}: not within {deadline.timeout_s * 1000:.0f} ms{tried}")
+                raise ClientTimeout(f"waited {deadline.timeout_s * 1000:.0f} ms for {what}{tried}")
             self.poll(deadline.left_ms)
+
+    def reach(self, deadline: Deadline) -> None:
+        """Until a broker has answered; at once KafkaError when every bootstrap server refuses the connection."""
+        addresses = [node.address for node in bootstrap_cluster(self.metadata.bootstrap_addresses).nodes]
+
+        def answered() -> bool:
+            if self.metadata.failures.all_refused(addresses):
+                places = ", ".join(addresses)
+                raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"nobody listens at {places}: connection refused")
+            return not self.metadata.fetch().is_bootstrap
+
+        self.wait_until(answered, deadline, "a broker to answer")
 
     def pause(self, attempt: int, deadline: Deadline) -> None:
         """The back-off after a failed attempt, counted from 0, with the network served meanwhile."""
@@ -181,7 +193,7 @@ class BlockingClient:
                 found.append(node)
             return bool(found)
 
-        self.wait_until(choose, deadline, "a broker")
+        self.wait_until(choose, deadline, "a broker to answer")
         return found[-1]
 
     def _controller(self, deadline: Deadline) -> Node:

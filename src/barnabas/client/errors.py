@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError
 
-__all__ = ["ClientClosed", "ClientTimeout", "ForkedClient", "NodeNotReady", "UnsupportedVersion"]
+__all__ = ["ClientClosed", "ClientTimeout", "ForkedClient", "NodeNotReady", "UnknownPartition", "UnsupportedVersion"]
 
 
 class UnsupportedVersion(KafkaError):
@@ -22,6 +22,20 @@ class ClientTimeout(KafkaError, TimeoutError):
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.REQUEST_TIMED_OUT, message)
+
+
+class UnknownPartition(KafkaError):
+    """The topic is there and has no partition of this number: the brokers have said so twice, waiting does not bring it."""
+
+    def __init__(self, topic: str, partition: int, count: int) -> None:
+        there = "one partition, number 0" if count == 1 else f"{count} partitions, numbers 0 to {count - 1}"
+        message = f"there is no partition {partition} of {topic}, which has {there}"
+        super().__init__(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
+
+    @property
+    def retriable(self) -> bool:
+        """No, although a broker's own answer with this code would be."""
+        return False
 
 
 class ClientClosed(BarnabasError):

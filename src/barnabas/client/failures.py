@@ -6,6 +6,7 @@ Role: the last failure of each address, bounded. Thread: any. Lock: its own, for
 from __future__ import annotations
 
 import threading
+from collections.abc import Collection
 
 __all__ = ["ConnectionFailures"]
 
@@ -19,6 +20,7 @@ class ConnectionFailures:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._reasons: dict[str, str] = {}
+        self._refused: set[str] = set()
 
     def tried(self, address: str) -> None:
         """A connection is begun; until it fails there is nothing else to say of it."""
@@ -29,6 +31,18 @@ class ConnectionFailures:
     def answered(self, address: str) -> None:
         with self._lock:
             self._reasons.pop(address, None)
+            self._refused.discard(address)
+
+    def refused(self, address: str) -> None:
+        """Nobody listens there: the host answered at once that it takes no connection."""
+        with self._lock:
+            if len(self._refused) < MAX_ADDRESSES:
+                self._refused.add(address)
+
+    def all_refused(self, addresses: Collection[str]) -> bool:
+        """Whether each of these was tried and refused the connection, and nobody else is there to be tried."""
+        with self._lock:
+            return self._refused.issuperset(addresses)
 
     def add(self, address: str, reason: str) -> None:
         with self._lock:
@@ -40,6 +54,7 @@ class ConnectionFailures:
     def clear(self) -> None:
         with self._lock:
             self._reasons.clear()
+            self._refused.clear()
 
     def words(self) -> str:
         """For the end of an error message: empty, or the addresses tried and what each said."""

@@ -133,7 +133,8 @@ class Metadata:
 
     def rebootstrap(self) -> None:
         """No known broker answers any more: start again from the bootstrap servers (KIP-899)."""
-        log.info("Starting again from the bootstrap servers %s", self._bootstrap)
+        servers = ", ".join(node.address for node in bootstrap_cluster(self._bootstrap).nodes)
+        log.info("Starting again from the bootstrap servers %s", servers)
         self.bootstrap(self._bootstrap)
 
     @property
@@ -168,10 +169,11 @@ class Metadata:
             self._need_full = True
             self._schedule()
 
-    def request_update(self, for_new_topics: bool = False) -> int:
-        """Ask for an update as soon as the back-off allows (for new topics at once). The version to wait behind; never blocks."""
+    def request_update(self, topic: str | None = None) -> int:
+        """Ask for an update as soon as the back-off allows (at once when no answer has told of `topic` yet). The version to wait behind;
+        never blocks."""
         with self._changed:
-            if for_new_topics:
+            if topic in self._new_topics:
                 self._request_new_topics()
             else:
                 self._need_full = True

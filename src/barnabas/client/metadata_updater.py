@@ -11,7 +11,7 @@ from typing import Protocol
 from barnabas.client.cluster import Node
 from barnabas.client.metadata import Metadata, MetadataUpdateRequest
 from barnabas.client.requests import ClientRequest
-from barnabas.client.topic_problems import TopicProblems
+from barnabas.client.topic_problems import PATIENCE_MS, REPEAT_MS, TopicProblems
 from barnabas.config import Config
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.protocol.api import ApiKey
@@ -50,6 +50,7 @@ class MetadataUpdater:
         self._rebootstrap_after_ms: int = config["metadata.recovery.rebootstrap.trigger.ms"]
         self._in_flight: MetadataUpdateRequest | None = None
         self._failing_since_ms = NEVER_MS
+        self._told_ms = -NEVER_MS
         self._problems = TopicProblems()
 
     def is_update_due(self, now_ms: int) -> bool:
@@ -70,6 +71,8 @@ class MetadataUpdater:
         if self._rebootstraps and now_ms - self._failing_since_ms > self._rebootstrap_after_ms:
             self._rebootstrap(now_ms, "no metadata for a long time")
         connections = self._connections
+        if not connections.has_ready_connection(now_ms):
+            self._tell_that_nobody_answers(now_ms)
         node = connections.least_loaded_node(now_ms)
         if node is None and self._rebootstraps and not connections.has_ready_connection(now_ms):
             self.metadata.rebootstrap()
@@ -85,6 +88,12 @@ class MetadataUpdater:
             connections.initiate_connect(node, now_ms)
             return self._wait_ms
         return NEVER_MS  # a network event will tell
+
+    def _tell_that_nobody_answers(self, now_ms: int) -> None:
+        """A broker that starts again is away for a moment; what lasts is said now and then."""
+        if now_ms - self._failing_since_ms >= PATIENCE_MS and now_ms - self._told_ms >= REPEAT_MS:
+            self._told_ms = now_ms
+            log.warning("No broker can be reached%s; going on trying", self.metadata.failures.words())
 
     def _send(self, node: Node, now_ms: int) -> None:
         asked = self._in_flight = self.metadata.next_request(now_ms)

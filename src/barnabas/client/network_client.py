@@ -204,8 +204,9 @@ class NetworkClient:
                 str(node.id), (address, node.port), self._send_buffer, self._receive_buffer, connection
             )
         except OSError as error:
-            log.warning("Cannot connect to node %s at %s: %s", node.id, node.address, error)
-            self._disconnected(connection, [], now_ms, str(error))
+            log.info("Cannot connect to node %s at %s: %s", node.id, node.address, _words_of(error))
+            self._disconnected(connection, [], now_ms, _words_of(error))
+            self._note_refusal(connection, error)
 
     def disconnect(self, node: Node, now_ms: int) -> None:
         """Close the connection; what is in flight ends as disconnected in the next poll."""
@@ -428,6 +429,11 @@ class NetworkClient:
         if reason in _AUTHENTICATION_REASONS:
             fatal = KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, f"{connection.node.address}: {text}")
         self._disconnected(connection, responses, now_ms, text, fatal)
+        self._note_refusal(connection, channel.error)
+
+    def _note_refusal(self, connection: NodeConnection, error: BaseException | None) -> None:
+        if isinstance(error, ConnectionRefusedError) and connection.addresses.are_used_up:
+            self.metadata.failures.refused(connection.node.address)
 
     def _handle_time_outs(self, responses: list[ClientResponse], now_ms: int) -> None:
         for connection in self._states.expired_setups(now_ms):
@@ -515,7 +521,12 @@ def _read_response(entry: InFlightRequest, receive: Receive) -> Any:
 def _reason_text(channel: Channel, reason: DisconnectReason) -> str:
     if isinstance(channel.error, InvalidReceive) and channel.error.looks_like_tls:
         return "the broker's port speaks TLS, but security.protocol is PLAINTEXT"
-    return f"{reason.value}: {channel.error}" if channel.error is not None else reason.value
+    return reason.value if channel.error is None else f"{reason.value}: {_words_of(channel.error)}"
+
+
+def _words_of(error: BaseException) -> str:
+    """ "Connection refused", without the number that Python puts before it."""
+    return (isinstance(error, OSError) and error.strerror) or str(error)
 
 
 def _complete(response: ClientResponse) -> None:

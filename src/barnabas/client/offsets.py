@@ -12,6 +12,7 @@ from typing import NamedTuple
 from barnabas.client.blocking import BlockingClient, Deadline
 from barnabas.client.cluster import Node, Partition
 from barnabas.client.errors import ClientTimeout
+from barnabas.client.partition_check import PartitionCheck
 from barnabas.errors import KafkaError, error_of
 from barnabas.protocol.api import ApiKey
 from barnabas.protocol.messages.list_offsets import (
@@ -21,9 +22,10 @@ from barnabas.protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 
-__all__ = ["EARLIEST", "LATEST", "OffsetAndTimestamp", "OffsetFinder"]
+__all__ = ["EARLIEST", "LATEST", "LEAST_TIME", "OffsetAndTimestamp", "OffsetFinder"]
 
 EARLIEST, LATEST = -2, -1
+LEAST_TIME = -6  # from here to -1 a time is a question of its own: the end, the beginning, the newest record
 LIST_OFFSETS = int(ApiKey.LIST_OFFSETS)
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 _CONSUMER = -1
@@ -51,17 +53,18 @@ class OffsetFinder:
         """The offset of each partition at a time (or EARLIEST, LATEST); -1 where no record is that young."""
         self._client.topics(sorted({topic for topic, _ in wanted}), deadline)
         left = dict(wanted)
+        check = PartitionCheck()
         found: dict[Partition, OffsetAndTimestamp] = {}
         attempt = 0
         while left:
             problem = self._ask_leaders(left, found, deadline)
             if not left:
                 break
+            for partition in left:
+                check.look(self._client.metadata.fetch(), *partition)
             if deadline.over:
                 names = ", ".join(f"{topic}-{number}" for topic, number in left)
-                raise ClientTimeout(
-                    f"the offsets of {names}: not within {deadline.timeout_s * 1000:.0f} ms ({problem})"
-                )
+                raise ClientTimeout(f"waited {deadline.timeout_s * 1000:.0f} ms for the offsets of {names} ({problem})")
             self._client.metadata.request_update()
             self._client.pause(attempt, deadline)
             attempt += 1

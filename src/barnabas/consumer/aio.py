@@ -16,8 +16,7 @@ import itertools
 import os
 import time
 from bisect import insort
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -26,7 +25,10 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 from barnabas.client.cluster import Partition, PartitionInfo
 from barnabas.client.errors import ClientClosed, ForkedClient
 from barnabas.client.offsets import OffsetAndTimestamp
-from barnabas.consumer.consumer import Consumer
+from barnabas.client.times import milliseconds
+from barnabas.consumer.assignment import checked_partition, not_assigned
+from barnabas.consumer.consumer import FOR_EVER_SECONDS, Consumer, checked_offset
+from barnabas.consumer.read_ahead import ReadAhead, places_of
 from barnabas.records.kernel.fetched import Record
 
 if TYPE_CHECKING:
@@ -62,12 +64,22 @@ class _Left:
         return {} if self.future.exception() else self.form.places(self.future.result())
 
 
+class _OnItsWay(Awaitable[None]):
+    """A call that the thread will make, awaited or not."""
+
+    def __init__(self, call: Future[None]) -> None:
+        self._call = call
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return asyncio.wrap_future(self._call).__await__()
+
+
 class AsyncConsumer:
     """A `Consumer` to be awaited, or to be iterated over.
 
         settings = {"bootstrap.servers": "localhost:9092", "auto.offset.reset": "earliest"}
         async with AsyncConsumer(settings) as consumer:
-            await consumer.assign([("orders", 0)])
+            consumer.assign([("orders", 0)])
             async for record in consumer:
                 print(record.offset, record.value)
 
@@ -78,8 +90,11 @@ class AsyncConsumer:
 
     def __init__(self, config: Mapping[str, object]) -> None:
         self._consumer = Consumer(config)
+        timeout_s = self._consumer.iteration_timeout_s
+        self._iteration_timeout_s = timeout_s if timeout_s < FOR_EVER_SECONDS else None
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=_THREAD_NAME)
-        self._ahead: deque[Record] = deque()  # records that were polled and not handed out yet
+        self._ahead = ReadAhead()
+        self._assigned: list[Partition] = []
         self._left: list[_Left] = []  # in the order of their numbers
         self._numbers = itertools.count()
         self._closing: Future[None] | None = None
@@ -87,22 +102,25 @@ class AsyncConsumer:
 
     # ---------------------------------------------------------------- what to read
 
-    async def assign(self, partitions: Iterable[Partition]) -> None:
-        """As `Consumer.assign`."""
-        await self._do(partial(self._consumer.assign, list(partitions)))
+    def assign(self, partitions: Iterable[Partition]) -> Awaitable[None]:
+        """As `Consumer.assign`. This and the other calls that say what is read need no `await`: whatever is called later sees them."""
+        wanted = list(dict.fromkeys(map(checked_partition, partitions)))
+        done = self._do(partial(self._consumer.assign, wanted))
+        self._assigned = wanted
+        return done
 
     @property
     def assignment(self) -> list[Partition]:
         """The partitions that are assigned."""
-        return self._consumer.assignment
+        return list(self._assigned)
 
-    async def pause(self, partitions: Iterable[Partition]) -> None:
+    def pause(self, partitions: Iterable[Partition]) -> Awaitable[None]:
         """As `Consumer.pause`."""
-        await self._do(partial(self._consumer.pause, list(partitions)))
+        return self._do(partial(self._consumer.pause, self._these(partitions)))
 
-    async def resume(self, partitions: Iterable[Partition]) -> None:
+    def resume(self, partitions: Iterable[Partition]) -> Awaitable[None]:
         """As `Consumer.resume`."""
-        await self._do(partial(self._consumer.resume, list(partitions)))
+        return self._do(partial(self._consumer.resume, self._these(partitions)))
 
     @property
     def paused(self) -> list[Partition]:
@@ -111,30 +129,43 @@ class AsyncConsumer:
 
     # ---------------------------------------------------------------- where to read
 
-    async def seek(self, partition: Partition, offset: int) -> None:
+    def seek(self, partition: Partition, offset: int) -> Awaitable[None]:
         """As `Consumer.seek`."""
-        await self._do(partial(self._consumer.seek, partition, offset))
+        number = checked_offset(offset)
+        (place,) = self._these([partition])
+        return self._do(partial(self._consumer.seek, place, number))
 
-    async def seek_to_beginning(self, partitions: Iterable[Partition] | None = None) -> None:
+    def seek_to_beginning(self, partitions: Iterable[Partition] | None = None) -> Awaitable[None]:
         """As `Consumer.seek_to_beginning`."""
-        await self._do(partial(self._consumer.seek_to_beginning, partitions))
+        return self._do(partial(self._consumer.seek_to_beginning, self._these(partitions)))
 
-    async def seek_to_end(self, partitions: Iterable[Partition] | None = None) -> None:
+    def seek_to_end(self, partitions: Iterable[Partition] | None = None) -> Awaitable[None]:
         """As `Consumer.seek_to_end`."""
-        await self._do(partial(self._consumer.seek_to_end, partitions))
+        return self._do(partial(self._consumer.seek_to_end, self._these(partitions)))
 
-    async def seek_to_time(self, timestamp_ms: int, partitions: Iterable[Partition] | None = None) -> None:
+    def seek_to_time(self, timestamp_ms: int, partitions: Iterable[Partition] | None = None) -> Awaitable[None]:
         """As `Consumer.seek_to_time`."""
-        await self._do(partial(self._consumer.seek_to_time, timestamp_ms, partitions))
+        number = milliseconds("a time", timestamp_ms)
+        return self._do(partial(self._consumer.seek_to_time, number, self._these(partitions)))
+
+    def _these(self, partitions: Iterable[Partition] | None) -> list[Partition]:
+        """Checked here, so that a mistake is seen where it is made, whether somebody awaits the call or not. None: all."""
+        if partitions is None:
+            return self._assigned
+        these = [checked_partition(partition) for partition in partitions]
+        for partition in these:
+            if partition not in self._assigned:
+                raise not_assigned(partition)
+        return these
 
     async def position(self, partition: Partition, timeout: float | None = None) -> int:
         """As `Consumer.position`: the offset of the next record, also within an `async for`."""
-        first = _places_of_records(self._ahead).get(partition)
+        first = self._ahead.first_offset(partition)
         return first if first is not None else await self._ask(partial(self._consumer.position, partition, timeout))
 
     async def lag(self, partition: Partition) -> int | None:
         """As `Consumer.lag`, also within an `async for`."""
-        return await self._ask(partial(self._lag, partition, _places_of_records(self._ahead).get(partition)))
+        return await self._ask(partial(self._lag, partition, self._ahead.first_offset(partition)))
 
     def _lag(self, partition: Partition, first_ahead: int | None) -> int | None:
         """In the thread: what was taken ahead is still to come."""
@@ -168,9 +199,8 @@ class AsyncConsumer:
     async def poll(self, timeout: float | None = 0.0, max_records: int | None = None) -> list[Record]:
         """As `Consumer.poll`; `timeout=None` waits until records come."""
         if not self._ahead:
-            self._ahead.extend(await self._poll(max_records, timeout))
-        count = len(self._ahead) if max_records is None else min(max_records, len(self._ahead))
-        return [self._ahead.popleft() for _ in range(count)]
+            self._ahead.put(await self._poll(max_records, timeout))
+        return self._ahead.take(len(self._ahead) if max_records is None else max_records)
 
     async def poll_arrow(self, timeout: float | None = 0.0, max_records: int | None = None) -> pa.RecordBatch:
         """As `Consumer.poll_arrow`; `timeout=None` waits until records come."""
@@ -184,10 +214,14 @@ class AsyncConsumer:
     async def __anext__(self) -> Record:
         try:
             while not self._ahead:
-                self._ahead.extend(await self._poll(None, None))
+                self._ahead.put(await self._poll(None, self._iteration_timeout_s))
+                if not self._ahead:
+                    raise StopAsyncIteration
         except ClientClosed:
             raise StopAsyncIteration from None
-        return self._ahead.popleft()
+        record = self._ahead.next()
+        assert record is not None
+        return record
 
     async def _poll(self, max_records: int | None, timeout: float | None) -> list[Record]:
         return await self._in_turns(partial(self._consumer.poll, max_records=max_records), _RECORDS, timeout)
@@ -218,17 +252,21 @@ class AsyncConsumer:
 
     # ---------------------------------------------------------------- the thread
 
-    async def _do(self, call: Callable[[], None]) -> None:
+    def _do(self, call: Callable[[], None]) -> Awaitable[None]:
         """A call that changes what comes next; so what was taken ahead is given back before."""
+        self._check_usable()
         self._give_back_ahead()
-        await self._ask(call)
+        return _OnItsWay(self._begin(call))
 
     async def _ask(self, call: Callable[[], Found]) -> Found:
+        return await asyncio.wrap_future(self._begin(call))
+
+    def _begin(self, call: Callable[[], Found]) -> Future[Found]:
         """A call that is no poll: a poll that waits lets it pass."""
         self._check_usable()
         self._give_back_left()
         self._consumer.wakeup()
-        return await asyncio.wrap_future(self._submit(call))
+        return self._submit(call)
 
     def _submit(self, call: Callable[[], Found]) -> Future[Found]:
         self._check_usable()
@@ -249,8 +287,8 @@ class AsyncConsumer:
         """And what cancelled polls have found, which is behind it: of two seeks the last one counts."""
         self._give_back_left()
         if self._ahead and self._closing is None:
-            self._submit(partial(self._go_back, _places_of_records(self._ahead)))
-        self._ahead.clear()
+            self._submit(partial(self._go_back, self._ahead.take_places()))
+        self._ahead.take_places()
 
     def _give_back_left(self) -> None:
         while self._left:
@@ -293,14 +331,6 @@ class AsyncConsumer:
         return f"<AsyncConsumer {self._consumer!r}>"
 
 
-def _places_of_records(records: Iterable[Record]) -> dict[Partition, int]:
-    """The first offset of each partition."""
-    places: dict[Partition, int] = {}
-    for record in records:
-        places.setdefault((record.topic, record.partition), record.offset)
-    return places
-
-
 def _places_of_batch(batch: pa.RecordBatch) -> dict[Partition, int]:
     """The first offset of each partition."""
     places: dict[Partition, int] = {}
@@ -310,5 +340,5 @@ def _places_of_batch(batch: pa.RecordBatch) -> dict[Partition, int]:
     return places
 
 
-_RECORDS: _Form[list[Record]] = _Form(bool, _places_of_records)
+_RECORDS: _Form[list[Record]] = _Form(bool, places_of)
 _BATCHES: _Form[pa.RecordBatch] = _Form(lambda batch: bool(batch.num_rows), _places_of_batch)

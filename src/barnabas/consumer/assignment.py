@@ -14,7 +14,7 @@ from typing import Any
 from barnabas.client.cluster import Partition
 from barnabas.errors import BarnabasError
 
-__all__ = ["Assignment", "PartitionState"]
+__all__ = ["Assignment", "PartitionState", "checked_partition", "not_assigned"]
 
 UNKNOWN = -1
 _NO_END = 1 << 63
@@ -78,11 +78,16 @@ class PartitionState:
         return f"<{topic}-{number} position={self.position} reset={self.reset} paused={self.paused}>"
 
 
-def _checked(pair: Any) -> Partition:
+def checked_partition(pair: Any) -> Partition:
+    """TypeError for what is no partition."""
     match pair:
         case [str(topic), number] if topic and hasattr(number, "__index__"):
             return topic, operator.index(number)
     raise TypeError(f"a partition is (topic, number), for example ('orders', 0), not {pair!r}")
+
+
+def not_assigned(partition: Partition) -> BarnabasError:
+    return BarnabasError(f"{partition[0]}-{partition[1]} is not assigned to this consumer")
 
 
 class Assignment:
@@ -96,7 +101,7 @@ class Assignment:
         before = self._states
         self._states = {
             partition: before.get(partition) or PartitionState(partition, reset)
-            for partition in map(_checked, partitions)
+            for partition in map(checked_partition, partitions)
         }
         for partition, state in before.items():
             if partition not in self._states:
@@ -108,7 +113,7 @@ class Assignment:
     def __getitem__(self, partition: Partition) -> PartitionState:
         state = self._states.get(partition)
         if state is None:
-            raise BarnabasError(f"{partition[0]}-{partition[1]} is not assigned to this consumer")
+            raise not_assigned(partition)
         return state
 
     def __iter__(self) -> Iterator[PartitionState]:

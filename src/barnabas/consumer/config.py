@@ -5,6 +5,7 @@ Role: rows, and the checks of combinations that cannot work. Thread: import time
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping
 
@@ -14,10 +15,27 @@ from barnabas.errors import ConfigError
 
 __all__ = ["consumer_config", "duration_ms"]
 
+log = logging.getLogger(__name__)
+
 _INT, _LONG, _STRING, _BOOLEAN = ConfigType.INT, ConfigType.LONG, ConfigType.STRING, ConfigType.BOOLEAN
 _MAX_INT = 2_147_483_647
 _DURATION = re.compile(r"^by_duration:P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?$")
 _RESETS = ("earliest", "latest", "none")
+_OF_GROUPS = frozenset(
+    (
+        "group.id",
+        "group.instance.id",
+        "group.protocol",
+        "group.remote.assignor",
+        "enable.auto.commit",
+        "auto.commit.interval.ms",
+        "session.timeout.ms",
+        "heartbeat.interval.ms",
+        "max.poll.interval.ms",
+        "partition.assignment.strategy",
+    )
+)
+"""Settings that other clients need and that mean nothing here yet."""
 
 
 def duration_ms(reset: str) -> int | None:
@@ -51,6 +69,13 @@ CONSUMER_ROWS: tuple[ConfigKey, ...] = (
         between(0, _MAX_INT),
     ),
     ConfigKey("max.poll.records", _INT, 500, "How many records one poll returns at most.", at_least(1)),
+    ConfigKey(
+        "consumer.timeout.ms",
+        _INT,
+        -1,
+        "`for record in consumer` ends when no record came for so long; -1: never (kafka-python's consumer_timeout_ms).",
+        at_least(-1),
+    ),
     ConfigKey("check.crcs", _BOOLEAN, True, "Whether the checksum of each batch is verified."),
     ConfigKey(
         "isolation.level",
@@ -82,7 +107,12 @@ CONSUMER_ROWS: tuple[ConfigKey, ...] = (
 
 def consumer_config(given: Mapping[str, object]) -> Config:
     """The values of a consumer; ConfigError for what cannot work."""
-    config = client_config("consumer", given, CONSUMER_ROWS)
+    of_groups = sorted(given.keys() & _OF_GROUPS)
+    if of_groups:
+        log.warning("%s: ignored, because there are no consumer groups yet", ", ".join(of_groups))
+    config = client_config(
+        "consumer", {name: value for name, value in given.items() if name not in _OF_GROUPS}, CONSUMER_ROWS
+    )
     if config["fetch.max.wait.ms"] >= config["request.timeout.ms"]:
         raise ConfigError(
             "fetch.max.wait.ms",

@@ -8,9 +8,10 @@ the consumer's back: the network is served while a call runs, and the brokers' a
 
 from __future__ import annotations
 
+import operator
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -18,21 +19,25 @@ from barnabas.client.blocking import BlockingClient, Deadline, SingleThread
 from barnabas.client.cluster import Partition, PartitionInfo
 from barnabas.client.errors import ClientClosed
 from barnabas.client.offsets import EARLIEST, LATEST, OffsetAndTimestamp, OffsetFinder
+from barnabas.client.times import milliseconds
 from barnabas.consumer.arrow import empty_batch, to_arrow
 from barnabas.consumer.assignment import Assignment
 from barnabas.consumer.config import consumer_config
 from barnabas.consumer.delivery import Delivery, PartitionRun
 from barnabas.consumer.fetcher import Fetcher
+from barnabas.consumer.leaders import Leaders
+from barnabas.consumer.read_ahead import ReadAhead
 from barnabas.consumer.resets import PositionResets
-from barnabas.errors import ConfigError
+from barnabas.errors import BarnabasError, ConfigError
 from barnabas.records.kernel.fetched import Record
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Consumer"]
+__all__ = ["Consumer", "checked_offset"]
 
 Deserializer = Callable[[str, bytes | None], Any]
+FOR_EVER_SECONDS = 1e9
 
 
 class Consumer:
@@ -40,8 +45,11 @@ class Consumer:
 
         with Consumer({"bootstrap.servers": "localhost:9092", "auto.offset.reset": "earliest"}) as consumer:
             consumer.assign([("orders", 0)])
-            for record in consumer.poll(timeout=1.0):
+            for record in consumer:
                 print(record.offset, record.value)
+
+    `for record in consumer` waits for the next record without an end, unless `consumer.timeout.ms` sets one; `poll` gives lists and returns
+    in time. Both go on where the other one stopped.
 
     Settings have Kafka's names; `key.deserializer` and `value.deserializer` are functions of (topic, bytes or None).
     """
@@ -57,9 +65,13 @@ class Consumer:
         self._client = BlockingClient(self._config, auto_create=self._config["allow.auto.create.topics"])
         self._assignment = Assignment()
         self._finder = OffsetFinder(self._client, self._config["isolation.level"] == "read_committed")
-        self._resets = PositionResets(self._client, self._assignment, self._finder)
-        self._fetcher = Fetcher(self._client, self._assignment)
+        leaders = Leaders(self._client)
+        self._resets = PositionResets(self._client, self._assignment, leaders, self._finder)
+        self._fetcher = Fetcher(self._client, self._assignment, leaders)
         self._delivery = Delivery(self._fetcher)
+        self._ahead = ReadAhead()
+        timeout_ms: int = self._config["consumer.timeout.ms"]
+        self.iteration_timeout_s = FOR_EVER_SECONDS if timeout_ms < 0 else timeout_ms / 1000
         self._woken = threading.Event()
         self._closed = False
         self._consumed = 0
@@ -73,6 +85,7 @@ class Consumer:
         """
         with self._owner:
             self._ensure_open()
+            self._give_back_ahead()
             self._assignment.assign(partitions, self._config["auto.offset.reset"])
             self._client.metadata.set_topics(self._assignment.topics)
 
@@ -84,6 +97,7 @@ class Consumer:
     def pause(self, partitions: Iterable[Partition]) -> None:
         """Return nothing of these until `resume`; what was fetched of them is kept."""
         with self._owner:
+            self._give_back_ahead()
             for partition in partitions:
                 self._assignment[partition].paused = True
 
@@ -106,12 +120,10 @@ class Consumer:
 
         consumer.seek(("orders", 0), 42)
         """
-        if not isinstance(offset, int):
-            raise TypeError(f"an offset is a whole number, not {offset!r}")
-        if offset < 0:
-            raise ValueError(f"an offset is not negative: {offset}")
+        number = checked_offset(offset)
         with self._owner:
-            self._assignment[partition].seek(offset, until)
+            self._give_back_ahead()
+            self._assignment[partition].seek(number, until)
 
     def seek_to_beginning(self, partitions: Iterable[Partition] | None = None) -> None:
         """Go on at the oldest record; None: of all assigned partitions."""
@@ -123,21 +135,25 @@ class Consumer:
 
     def seek_to_time(self, timestamp_ms: int, partitions: Iterable[Partition] | None = None) -> None:
         """Go on at the first record at or after a time (milliseconds since 1970), or behind the newest when none is that young."""
-        self._seek_by(f"time:{int(timestamp_ms)}", partitions)
+        self._seek_by(f"time:{milliseconds('a time', timestamp_ms)}", partitions)
 
     def _seek_by(self, strategy: str, partitions: Iterable[Partition] | None) -> None:
         with self._owner:
+            self._give_back_ahead()
             for partition in self._assignment.partitions if partitions is None else partitions:
                 self._assignment[partition].reset_by(strategy)
 
     def position(self, partition: Partition, timeout: float | None = None) -> int:
-        """The offset of the next record that `poll` returns."""
+        """The offset of the next record that `poll` returns, or the `for` loop."""
         with self._owner:
             state = self._assignment[partition]
+            if (first := self._ahead.first_offset(partition)) is not None:
+                return first
             deadline = self._deadline(timeout)
 
             def known() -> bool:
                 self._turn()
+                self._resets.raise_error()
                 return state.has_position
 
             self._client.wait_until(known, deadline, f"the position of {partition[0]}-{partition[1]}")
@@ -148,7 +164,10 @@ class Consumer:
         state = self._assignment[partition]
         committed = self._config["isolation.level"] == "read_committed"
         end = state.last_stable_offset if committed else state.high_watermark
-        return max(end - state.position, 0) if end >= 0 and state.has_position else None
+        if end < 0 or not state.has_position:
+            return None
+        first = self._ahead.first_offset(partition)
+        return max(end - (state.position if first is None else first), 0)
 
     def beginning_offsets(self, partitions: Iterable[Partition], timeout: float | None = None) -> dict[Partition, int]:
         """The offset of the oldest record of each partition, assigned or not."""
@@ -168,10 +187,8 @@ class Consumer:
         self, times: Mapping[Partition, int], timeout: float | None = None
     ) -> dict[Partition, OffsetAndTimestamp | None]:
         """The first record at or after a time (milliseconds since 1970) of each partition; None when there is none."""
-        if any(time < 0 for time in times.values()):
-            raise ValueError(
-                "a time is not negative; for the ends of a partition there are beginning_offsets and end_offsets"
-            )
+        for time in times.values():
+            milliseconds("a time", time)
         with self._owner:
             self._ensure_open()
             found = self._finder.find(times, self._deadline(timeout))
@@ -194,6 +211,12 @@ class Consumer:
     def poll(self, timeout: float = 0.0, max_records: int | None = None) -> list[Record]:
         """The next records, at most `max.poll.records`; waits up to `timeout` seconds for the first. Empty when none came."""
         limit = self._max_records if max_records is None else max_records
+        if self._ahead:
+            with self._owner:
+                return self._ahead.take(limit)
+        return self._poll(timeout, limit)
+
+    def _poll(self, timeout: float, limit: int) -> list[Record]:
         with self._owner:
             self._fetcher.for_columns = False
             found: list[Record] = self._await(lambda: self._delivery.records(limit), timeout) or []
@@ -208,6 +231,7 @@ class Consumer:
         About `max_records` of them when given; a Kafka batch is not cut. Keys and values are bytes; deserializers are not called.
         """
         with self._owner:
+            self._give_back_ahead()
             self._fetcher.for_columns = True
             parts: list[PartitionRun] | None = self._await(lambda: self._delivery.runs(max_records), timeout)
             if not parts:
@@ -216,15 +240,44 @@ class Consumer:
             self._consumed += batch.num_rows
             return batch
 
+    def __iter__(self) -> Iterator[Record]:
+        return self
+
+    def __next__(self) -> Record:
+        """The next record. The end: after `consumer.timeout.ms` without one, after `wakeup`, and when the consumer is closed."""
+        if not self._ahead:
+            try:
+                self._ahead.put(self._poll(self.iteration_timeout_s, self._max_records))
+            except ClientClosed:
+                raise StopIteration from None
+        record = self._ahead.next()
+        if record is None:
+            raise StopIteration
+        return record
+
+    def _give_back_ahead(self) -> None:
+        """What the `for` loop has not handed out yet is read again."""
+        for partition, offset in self._ahead.take_places().items():
+            state = self._assignment.get(partition)
+            if state is not None:
+                state.seek(offset)
+
     def _await(self, collect: Callable[[], Any], timeout: float) -> Any:
         """What `collect` finds, as soon as it finds something; the next fetches are on their way when it returns."""
         self._ensure_open()
+        if not self._assignment:
+            raise BarnabasError(
+                "nothing is assigned to this consumer: call assign([(topic, partition)]) before it reads"
+            )
         deadline = self._deadline(timeout)
         last = False
         while True:
             found = collect()
             self._turn()
-            if found or last:
+            if found:
+                return found  # an error comes with the next call: these records would be lost with it
+            self._resets.raise_error()
+            if last:
                 return found
             self._client.poll(0 if self._fetcher.has_data else deadline.left_ms)
             last = (
@@ -274,6 +327,7 @@ class Consumer:
         if self._owner.is_forked:
             return
         with self._owner:
+            self._ahead.take_places()
             if not self._closed:
                 self._closed = True
                 try:
@@ -298,6 +352,17 @@ class Consumer:
 
     def __repr__(self) -> str:
         return f"<Consumer {self._config['client.id']!r} {self._assignment!r}>"
+
+
+def checked_offset(offset: object) -> int:
+    """TypeError or ValueError for what is no offset."""
+    try:
+        number = operator.index(offset)  # type: ignore[arg-type]  # what is no whole number is a TypeError
+    except TypeError:
+        raise TypeError(f"an offset is a whole number, not {offset!r}") from None
+    if number < 0:
+        raise ValueError(f"an offset is not negative: {number}")
+    return number
 
 
 def _callable(given: dict[str, object], name: str) -> Deserializer | None:

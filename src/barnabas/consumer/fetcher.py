@@ -12,11 +12,13 @@ from collections import deque
 
 from barnabas.client.blocking import BlockingClient
 from barnabas.client.cluster import Node, Partition
+from barnabas.client.errors import UnknownPartition
 from barnabas.client.metadata_answer import STALE_METADATA_ERRORS
 from barnabas.client.requests import ClientRequest, ClientResponse
 from barnabas.consumer.assignment import Assignment, PartitionState
 from barnabas.consumer.fetch_session import LAST_VERSION_WITH_NAMES, FetchSession, Wanted
 from barnabas.consumer.fetched_partition import Decoding, FetchedPartition
+from barnabas.consumer.leaders import Leaders
 from barnabas.errors import ErrorCode, KafkaError, error_of
 from barnabas.protocol.api import ApiKey
 from barnabas.protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData
@@ -44,10 +46,11 @@ Asked = dict[Partition, tuple[PartitionState, int, int]]
 class Fetcher:
     """See the file header."""
 
-    def __init__(self, client: BlockingClient, assignment: Assignment) -> None:
+    def __init__(self, client: BlockingClient, assignment: Assignment, leaders: Leaders) -> None:
         config = client.config
         self._client = client
         self._assignment = assignment
+        self._leaders = leaders
         self._reset: str = config["auto.offset.reset"]
         self._max_wait_ms: int = config["fetch.max.wait.ms"]
         self._min_bytes: int = config["fetch.min.bytes"]
@@ -111,10 +114,12 @@ class Fetcher:
                 continue
             if state.partition in waiting or state.backoff_until_ms > now_ms:
                 continue
-            leader = self._client.metadata.current_leader(*state.partition)
-            if leader.node is None:
-                self._client.metadata.request_update()
-            elif leader.node.id not in self._in_flight:
+            try:
+                leader = self._leaders.of(state)
+            except UnknownPartition as error:
+                self._fail(state, error)
+                continue
+            if leader.node is not None and leader.node.id not in self._in_flight:
                 nodes[leader.node.id] = leader.node
                 topic_id = self._client.metadata.fetch().topic_id(state.partition[0]) or ZERO_UUID
                 row = Wanted(topic_id, state.fetch_offset, leader.epoch, partition_bytes)

@@ -6,7 +6,7 @@ Thread: the consumer's; no lock.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 
 from barnabas.client.blocking import BlockingClient
 from barnabas.client.cluster import Node, Partition
@@ -14,49 +14,61 @@ from barnabas.client.offsets import EARLIEST, LATEST, LIST_OFFSETS, OffsetFinder
 from barnabas.client.requests import ClientRequest, ClientResponse
 from barnabas.consumer.assignment import Assignment, PartitionState
 from barnabas.consumer.config import duration_ms
+from barnabas.consumer.leaders import Leaders
 from barnabas.errors import ErrorCode, KafkaError, error_of
 from barnabas.protocol.messages.list_offsets import ListOffsetsPartitionResponse
 
 __all__ = ["PositionResets"]
 
+MAX_ERRORS = 100  # of a consumer that is not polled
 Asked = dict[Partition, tuple[PartitionState, int]]
 
 
 class PositionResets:
     """See the file header."""
 
-    def __init__(self, client: BlockingClient, assignment: Assignment, finder: OffsetFinder) -> None:
+    def __init__(self, client: BlockingClient, assignment: Assignment, leaders: Leaders, finder: OffsetFinder) -> None:
         self._client = client
         self._assignment = assignment
+        self._leaders = leaders
         self._finder = finder
         self._retry_ms: int = client.config["retry.backoff.ms"]
         self._in_flight: set[Partition] = set()
-        self._errors: list[KafkaError] = []
+        self._errors: deque[KafkaError] = deque(maxlen=MAX_ERRORS)
 
     def run(self) -> None:
-        """Ask for what is missing; raises what retrying cannot cure, and, without a strategy, that there is no position."""
-        if self._errors:
-            raise self._errors.pop(0)
+        """Ask for what is missing; what retrying cannot cure, and a partition without a strategy, is an error for `raise_error`."""
         now_ms = self._client.now_ms()
         by_leader: dict[Node, list[PartitionState]] = defaultdict(list)
         for state in self._assignment.waiting_for_reset():
             if state.partition in self._in_flight or state.backoff_until_ms > now_ms:
                 continue
-            if state.reset == "none":
-                topic, number = state.partition
-                raise KafkaError(
-                    ErrorCode.OFFSET_OUT_OF_RANGE,
-                    f"{topic}-{number} has no position and auto.offset.reset is none: seek first",
-                )
-            self._client.metadata.raise_for_topic(state.partition[0])
-            leader = self._client.metadata.current_leader(*state.partition).node
-            if leader is None:
-                self._client.metadata.request_update()
-            else:
+            try:
+                leader = self._leader_of(state)
+            except KafkaError as error:
+                state.backoff_until_ms = now_ms + self._retry_ms
+                self._errors.append(error)
+                continue
+            if leader is not None:
                 by_leader[leader].append(state)
         for leader, states in by_leader.items():
             if self._client.network.ready(leader, now_ms):
                 self._ask(leader, states, now_ms)
+
+    def raise_error(self) -> None:
+        """What `run` met, one error for each call."""
+        if self._errors:
+            raise self._errors.popleft()
+
+    def _leader_of(self, state: PartitionState) -> Node | None:
+        if state.reset == "none":
+            topic, number = state.partition
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{topic}-{number} has no position and auto.offset.reset is none: seek first",
+            )
+        self._client.metadata.raise_for_topic(state.partition[0])
+        return self._leaders.of(state).node
 
     def _ask(self, leader: Node, states: list[PartitionState], now_ms: int) -> None:
         times = {state.partition: self._time(state.reset or "latest") for state in states}

@@ -239,15 +239,17 @@ def _buffers(array: pa.Array) -> ColumnBuffers:
 
 def _as_times(column: Any) -> tuple[Any, int]:
     """Milliseconds as int64; the time of now where there is none."""
+    if not (pa.types.is_timestamp(column.type) or pa.types.is_integer(column.type) or pa.types.is_null(column.type)):
+        raise SerializationError(
+            f"the column timestamp is {column.type}; it must be a timestamp, or whole milliseconds since 1970"
+        )
     now = time.time_ns() // 1_000_000
     if pa.types.is_timestamp(column.type):
         column = column.cast(pa.timestamp("ms", column.type.tz), safe=False)
     try:
         array = pc.fill_null(column.cast(pa.int64()), now)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise SerializationError(
-            f"the column timestamp is {column.type}; it must be a timestamp or milliseconds"
-        ) from error
+    except pa.ArrowInvalid as error:
+        raise ValueError(f"the column timestamp cannot be milliseconds since 1970: {error}") from error
     earliest = pc.min(array).as_py()
     if earliest is not None and earliest < 0:
         raise ValueError(f"the column timestamp has {earliest} ms; a time before 1970 cannot be sent")

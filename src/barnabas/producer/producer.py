@@ -20,12 +20,14 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from barnabas.client.addresses import parse_bootstrap
+from barnabas.client.addresses import resolved_bootstrap
 from barnabas.client.backoff import ExponentialBackoff
 from barnabas.client.cluster import Cluster, PartitionInfo
 from barnabas.client.errors import ClientClosed, ClientTimeout
 from barnabas.client.metadata import Metadata
 from barnabas.client.network_client import NetworkClient
+from barnabas.client.partition_check import PartitionCheck
+from barnabas.client.times import milliseconds
 from barnabas.clock import Clock, SystemClock
 from barnabas.config import Config
 from barnabas.net.poller import default_poller
@@ -118,7 +120,7 @@ class Producer(SendPath):
         accumulated = _accumulator_settings(settings)
         self._accumulator = RecordAccumulator(accumulated, self._pool, self._keeper, backoff, self._lanes)
         self._metadata = Metadata(settings, self._clock, idle_ms=settings["metadata.max.idle.ms"])
-        self._metadata.bootstrap(parse_bootstrap(settings["bootstrap.servers"]))
+        self._metadata.bootstrap(resolved_bootstrap(settings["bootstrap.servers"]))
         self._metadata.on_update(_Resizer(self._accumulator))
         selector = _make_selector(settings, self._clock, self._turns_taken)
         client = NetworkClient(selector, self._metadata, self.client_id, settings, self._clock)
@@ -180,14 +182,16 @@ class Producer(SendPath):
                 f"a record for {record.topic} has {size} bytes when serialized, more than max.request.size = "
                 f"{self._max_request_size}"
             )
-        timestamp = self._clock.wall_ms() if record.timestamp is None else _checked_timestamp(record.timestamp)
+        timestamp = (
+            self._clock.wall_ms() if record.timestamp is None else milliseconds("the timestamp", record.timestamp)
+        )
         partition = self._partition_of(record, key, cluster)
         return PendingRecord(value, key, headers, partition, timestamp, on_delivery)
 
     def _partition_of(self, record: ProducerRecord, key: bytes | None, cluster: Cluster) -> int | None:
         """None: any partition will do."""
         if record.partition is not None:
-            return record.partition
+            return operator.index(record.partition)
         count = len(cluster.partitions_for(record.topic))
         if self._partitioner is not None:
             chosen = self._partitioner.partition(record.topic, record.key, key, record.value, cluster)
@@ -230,7 +234,7 @@ class Producer(SendPath):
         """The cluster as soon as it has the topic (and the partition)."""
         if not isinstance(topic, str) or not topic:
             raise TypeError(f"the topic must be a text that is not empty, not {topic!r}")
-        if partition is not None and (not isinstance(partition, int) or partition < 0):
+        if partition is not None and (not hasattr(partition, "__index__") or partition < 0):
             raise ValueError(f"the partition must be a number from 0 on, not {partition!r}")
         cluster = self._metadata.fetch()
         self._metadata.add_topic(topic, self._now_ms())
@@ -240,12 +244,15 @@ class Producer(SendPath):
 
     def _await_metadata(self, topic: str, partition: int | None) -> Cluster:
         deadline = time.monotonic() + self._max_block_ms / 1000
+        check = PartitionCheck()
         while True:
             self._check_usable()
-            version = self._metadata.request_update(for_new_topics=True)
+            version = self._metadata.request_update(topic)
             cluster = self._metadata.fetch()
             if _has(cluster, topic, partition):
                 return cluster
+            if partition is not None:
+                check.look(cluster, topic, partition)
             self._sender.wakeup()
             try:
                 self._metadata.await_update(version, max(deadline - time.monotonic(), 0))
@@ -388,16 +395,6 @@ def _header(pair: Any) -> tuple[str, bytes | None]:
         case [str(name), None | bytes() | bytearray() | memoryview() as value]:
             return name, None if value is None else bytes(value)
     raise SerializationError(f"a header is a name and bytes (or None), not {pair!r}")
-
-
-def _checked_timestamp(timestamp: int) -> int:
-    try:
-        number = operator.index(timestamp)
-    except TypeError:
-        raise TypeError(f"the timestamp must be whole milliseconds since 1970, not {timestamp!r}") from None
-    if not 0 <= number < 1 << 63:
-        raise ValueError(f"the timestamp must be milliseconds since 1970, not {timestamp}")
-    return number
 
 
 def _abandon(sender: Sender, worker: threading.Thread, client_id: str) -> None:

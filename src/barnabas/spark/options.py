@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from barnabas.client.addresses import parse_bootstrap
 from barnabas.errors import ConfigError
 from barnabas.spark.offsets import parse_partitions
 from barnabas.spark.starting import AtEnd, AtTime, duration_ms, parse_ending, parse_starting, parse_times
@@ -71,6 +72,14 @@ def _text(value: str) -> str:
     return value.strip()
 
 
+def _servers(value: str) -> str:
+    try:
+        parse_bootstrap(_text(value), BOOTSTRAP)
+    except ConfigError as error:
+        raise ValueError(error.allowed if error.value == value else f"{error.value}: {error.allowed}") from None
+    return value.strip()
+
+
 def _boolean(value: str) -> bool:
     if value.strip().lower() not in ("true", "false"):
         raise ValueError("must be true or false")
@@ -120,7 +129,7 @@ _MS = "milliseconds since 1970"
 
 ROWS: tuple[Option, ...] = (
     Option(
-        BOOTSTRAP, "text", _text, None, _ALL, "Brokers to begin with: host:port, several with commas. Must be given."
+        BOOTSTRAP, "text", _servers, None, _ALL, "Brokers to begin with: host:port, several with commas. Must be given."
     ),
     Option("subscribe", "names", _topics, None, _READ, "The topics to read, several with commas."),
     Option(

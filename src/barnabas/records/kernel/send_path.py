@@ -13,7 +13,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 try:
     import cython
@@ -40,6 +40,8 @@ NO_TIMESTAMP = -1
 NEVER = 1 << 62
 
 OnDelivery = Callable[[BaseException | None, "RecordMetadata | None"], object]
+Whole: TypeAlias = int
+"""A number that a user gives. Cython turns a float into an argument that is annotated as `int`; this name it leaves alone."""
 
 _completion = threading.Lock()
 """Guards what several threads may decide about one batch: its end, and who is told. Held for a few byte codes."""
@@ -391,14 +393,15 @@ class SendPath:
         value: Any = None,
         key: Any = None,
         headers: Any = None,
-        partition: int | None = None,
-        timestamp: int | None = None,
+        partition: Whole | None = None,
+        timestamp: Whole | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> RecordFuture:
         """Send a record; returns at once, unless metadata or memory must be waited for (at most `max.block.ms`).
 
         Key and value are bytes, or what their serializers take. `on_delivery(error, metadata)` is called on the I/O thread, in the
         order of the records of a partition. Without a `partition` records with a key go to that of the key, others to any.
+        `timestamp` is in milliseconds since 1970; without one it is the time of now.
 
         >>> future = producer.send("orders", b"value", key=b"key", headers=[("source", b"shop")])  # doctest: +SKIP
         >>> future.result(10)  # doctest: +SKIP

@@ -1,4 +1,4 @@
-"""`barnabas config broker|topic`: the settings, from the same rows that the broker reads.
+"""`barnabas settings broker|topic`: the settings, from the same rows that the broker reads.
 
 Role: prints the reference as text or JSON. Thread: the main thread. Lock: none.
 """
@@ -39,12 +39,15 @@ def as_text(row: ConfigKey) -> str:
     return f"{row.name}\n    {', '.join(about)}\n{doc}"
 
 
-@click.command("config")
+@click.command("settings")
 @click.argument("table", type=click.Choice(sorted(TABLES)))
 @click.argument("keys", nargs=-1)
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="How to print it.")
 def command(table: str, keys: tuple[str, ...], form: str) -> None:
-    """Print the settings of a broker or of a topic; with KEYS, only those whose name contains one of them."""
+    """Print the settings that a broker or a topic can have; with KEYS, only those whose name contains one of them.
+
+    What a running broker or a topic has is printed and changed by `barnabas configs`.
+    """
     rows = [row for row in TABLES[table] if not keys or any(key in row.name for key in keys)]
     if form == "json":
         click.echo(json.dumps([as_json(row) for row in rows], indent=2))
