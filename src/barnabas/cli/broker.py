@@ -252,7 +252,7 @@ def command(
     """Start a broker. Without arguments it listens on 127.0.0.1:9092 and keeps its data in ./barnabas-data.
 
     Settings come from SERVER.PROPERTIES (Kafka's own file is accepted), then the environment (KAFKA_NUM_IO_THREADS is
-    num.io.threads), then --override, then the other options; the later wins. `barnabas config broker` lists them all.
+    num.io.threads), then --override, then the other options; the later wins. `barnabas settings broker` lists them all.
     """
     files = properties[1:] if properties[:1] == ("start",) else properties
     check_usage(files, memory, options.get("data_dir"))
