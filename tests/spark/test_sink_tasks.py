@@ -115,7 +115,7 @@ def test_a_null_topic_is_refused_before_its_batch_is_sent(broker: EmbeddedBroker
         ({"value": ["x"], "partition": [-4]}, "-4"),
         ({"value": ["x"], "timestamp": [-1.0]}, "before 1970"),
         ({"value": ["x"], "headers": [[{"key": None, "value": b""}]]}, "header whose key is None"),
-        ({"value": ["x"], "partition": [9]}, "partition 9 of orders is not known"),
+        ({"value": ["x"], "partition": [9]}, "there is no partition 9 of orders"),
     ],
 )
 def test_what_cannot_be_sent_names_task_topic_and_cause(
