@@ -318,7 +318,7 @@ class Processor(ServerThread):
 
     def _queue(self, request: Request) -> None:
         """Put a request on the shared queue. A full queue blocks here, so what sleeps must be woken first."""
-        if self._request_channel.is_full() and not request.heavy:
+        if self._request_channel.is_full() and not request.is_slow():
             self._ring()
             self._baton_turn.end()
         queued, seat = self._request_channel.post(request, self._still_wanted)

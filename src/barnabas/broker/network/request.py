@@ -158,6 +158,10 @@ class Request:
         self.errors: dict[int, int] | None = None  # instead of `response`, for a heavy request: how often each code
         self.response_bytes = 0
 
+    def is_slow(self) -> bool:
+        """Whether it waits in the lane of its own (`slow_lane.py`)."""
+        return self.heavy or self.row.admin
+
     # ---- what API code calls -------------------------------------------------------------------------------------
 
     def respond(self, message: Any, on_complete: OnComplete | None = None) -> None:
