@@ -41,8 +41,8 @@ from barnabas.clock import Clock, SystemClock
 
 log = logging.getLogger(__name__)
 
-Schedule = Callable[[int, Callable[[], None]], object]
-"""`schedule(delay_ms, callback)`: run `callback` once, on some other thread, after the delay."""
+Schedule = Callable[[int, Callable[[], None]], Callable[[], object] | None]
+"""`schedule(delay_ms, callback)`: run `callback` once, on some other thread, after the delay. What it returns prevents that."""
 
 PUT_SLICE_SECONDS = 0.1
 """How long a blocked `put` waits before it looks whether it is still wanted."""
@@ -373,14 +373,16 @@ class RequestChannel:
             self.send_response(CloseConnectionResponse(late))
 
     def start_throttling(self, request: Request) -> None:
-        """Mute the channel of `request` until its throttle time is over (RP-39)."""
-        self.send_response(StartThrottlingResponse(request))
-        end = EndThrottlingResponse(request)
+        """Mute the channel of `request` until its throttle time is over (RP-39). A peer that sends no more cannot be slowed down."""
+        if request.connection.hung_up:
+            return
+        start, end = StartThrottlingResponse(request), EndThrottlingResponse(request)
+        self.send_response(start)
         if self._schedule is None:
             log.error("nothing can delay %r: no scheduler was given", request)
             self.send_response(end)
         else:
-            self._schedule(request.throttle_ms, lambda: self.send_response(end))
+            start.cancel_end = self._schedule(request.throttle_ms, lambda: self.send_response(end))
 
     # ---- processors ----------------------------------------------------------------------------------------------
 
