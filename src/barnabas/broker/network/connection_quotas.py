@@ -155,8 +155,8 @@ class ConnectionQuotas:
                 self._ip_rate_limits.pop(address, None)
             else:
                 self._ip_rate_limits[address] = rate
-            for known, sensor in self._ip_rates.items():
-                sensor.limit = self.ip_rate(known)
+            for known in self._ip_rates if address is None else self._ip_rates.keys() & {address}:
+                self._ip_rates[known].limit = self.ip_rate(known)
 
     def ip_rate(self, address: str) -> int:
         return self._ip_rate_limits.get(address, self._default_ip_rate)
