@@ -45,7 +45,7 @@ NO_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 class SocketOptions(NamedTuple):
     """What is set on sockets; -1 leaves a buffer to the operating system (RP-5)."""
 
-    send_buffer: int = -1
+    send_buffer: int = 102_400
     receive_buffer: int = -1
     backlog: int = 4096
 
