@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 import resource
 
+FEWEST_RESERVED = 16
+"""A flush, a roll, a checkpoint and a cleaning at the same time have some ten files open that are closed again at once."""
 MOST_RESERVED = 64
 _RESERVED_SHARE = 8
 _UNLIMITED = 2**31 - 1
@@ -35,7 +37,7 @@ def raise_descriptor_limit() -> tuple[int, int]:
 def leaves_reserve(fd: int) -> bool:
     """Whether a connection with this descriptor leaves enough of them for files."""
     limit = descriptor_limit()
-    return fd < limit - min(MOST_RESERVED, limit // _RESERVED_SHARE)
+    return fd < limit - min(MOST_RESERVED, max(FEWEST_RESERVED, limit // _RESERVED_SHARE))
 
 
 def room_for_connections() -> bool:

@@ -39,6 +39,7 @@ _SYNC_FILE_RANGE_WRITE = 2
 _NO_WAIT: int = getattr(os, "RWF_NOWAIT", 0)
 """Linux's flag for reading only what is in memory; 0 elsewhere."""
 _NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
+_TRIES = 3
 _PASSING = (errno.ENOSPC, errno.EDQUOT, *_NO_DESCRIPTOR)
 _OF_ANOTHER_KIND = (errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.ENOENT)
 """What `open` answers when there is no regular file; ENOENT is a link to nothing, or really nothing."""
@@ -202,11 +203,12 @@ class FileSystem:
 
     def _with_descriptors(self, call: Callable[..., Result], *arguments: object) -> Result:
         """A call that needs a descriptor: when the process has none left, segments give up some of theirs."""
-        try:
-            return call(*arguments)
-        except OSError as error:
-            if error.errno not in _NO_DESCRIPTOR or not self.open_files.make_room():
-                raise
+        for _ in range(_TRIES):  # another thread may be quicker to take what was given up
+            try:
+                return call(*arguments)
+            except OSError as error:
+                if error.errno not in _NO_DESCRIPTOR or not self.open_files.make_room():
+                    raise
         return call(*arguments)
 
     def pin(self, fd: int) -> Pin | None:

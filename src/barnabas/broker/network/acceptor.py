@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 SELECT_MS = 500
 ACCEPTS_PER_TURN = 64
-BACK_OFF_MS = 250
+BACK_OFF_MS = 50
 NO_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
@@ -170,12 +170,12 @@ class Acceptor(ServerThread):
         """Wait; True when a connection waits to be accepted. While descriptors are short the listening socket is not asked:
         it would be readable all the time, and the loop would spin (fault row 12)."""
         assert self._socket is not None
+        timeout_ms = float(SELECT_MS)
         if self._out_of_descriptors:
             self._out_of_descriptors = False
             self._wait_for_wakeup(BACK_OFF_MS)
-            return True
-        timeout_ms = float(SELECT_MS)
-        if self._throttled:
+            timeout_ms = 0.0
+        elif self._throttled:
             timeout_ms = min(timeout_ms, max(1.0, (self._throttled[0][0] - self._clock.monotonic_ns()) / 1e6))
         ready = False
         for fd, _ in self._poll.poll(timeout_ms):
