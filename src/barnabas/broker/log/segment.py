@@ -40,6 +40,7 @@ DELETED_SUFFIX = ".deleted"
 ALWAYS = -(2**63)
 """The roll time of an empty segment: its first batch stops by, and sets the real one."""
 
+_UNSEEN = -1
 _FIRST_CHUNK = 4 * 1024
 """Between two entries of the index lie about as many bytes: most look-ups need no more."""
 _SCAN_CHUNK = 16 * 1024
@@ -104,7 +105,7 @@ class Segment:
         self._on_disk = size
         """Up to where the batches are flushed."""
         self._used = False
-        self._seen_size = size
+        self._seen_size = _UNSEEN
         self.append_lock: threading.Lock | None = None
         """The log's, while this is its active segment: the file is closed only under it."""
         self.append_fd = -1
@@ -150,12 +151,12 @@ class Segment:
     def file(self) -> OpenFile:
         """The open file. A segment that was deleted meanwhile raises FileNotFoundError."""
         file = self._file
-        if file is None:
-            if self.retired:
-                raise FileNotFoundError(f"{self.path} was removed from the log")
-            file = self._files.open_files.keep(self, self._files.open(self.path))
-        self._used = True
-        return file
+        if file is not None:
+            self._used = True
+            return file
+        if self.retired:
+            raise FileNotFoundError(f"{self.path} was removed from the log")
+        return self._files.open_files.keep(self, self._files.open(self.path))
 
     def open_for_append(self, lock: threading.Lock) -> None:
         """From now on the file is closed only under the log's append lock, which the caller holds."""
@@ -173,10 +174,13 @@ class Segment:
         """Keep this file, unless there is one already. A segment that left the log keeps none."""
         if self._file is None and not self.retired:
             self._file = file
+            self._used = False
+            self._seen_size = _UNSEEN
         return self._file or file
 
     def used_since_last_look(self) -> bool:
-        used = self._used or self.size != self._seen_size
+        """Whether the file was used again after it was opened: many that are used once must not drive out the others."""
+        used = self._used or self._seen_size not in (self.size, _UNSEEN)
         self._used = False
         self._seen_size = self.size
         return used
