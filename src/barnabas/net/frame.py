@@ -19,6 +19,7 @@ from typing import Protocol, cast
 from barnabas.errors import BarnabasError
 from barnabas.net.channel import Channel, Receive
 from barnabas.net.memory_pool import MemoryPool, PooledBuffer
+from barnabas.net.pace import Pace
 
 __all__ = ["EndOfStream", "FrameReader", "InvalidReceive", "PooledReader", "ReadAheadReader", "make_reader"]
 
@@ -206,7 +207,7 @@ class PooledReader:
     """Reads the size, then the body, as far as the pool lets it. Without memory channels wait in `muted_for_memory`, in the order in which
     they began to. While others wait, a channel whose frame is claimed whole must be quick to send the rest."""
 
-    __slots__ = ("_finishing", "_max_size", "_paces", "_pool", "_scratch", "_view", "bytes_in", "waiters")
+    __slots__ = ("_finishing", "_max_size", "_pace", "_pool", "_scratch", "_view", "bytes_in", "waiters")
 
     def __init__(self, max_size: int, pool: MemoryPool) -> None:
         self._max_size = max_size
@@ -214,7 +215,7 @@ class PooledReader:
         self._scratch = bytearray(SCRATCH_BYTES)
         self._view = memoryview(self._scratch)
         self._finishing: dict[Channel, None] = {}  # their frames are claimed whole and not small
-        self._paces: dict[Channel, tuple[int, int]] = {}  # when we looked at one of these, and how much had come then
+        self._pace = Pace(STALLED_NS)
         self.bytes_in = 0
         self.waiters: dict[Channel, None] = {}  # in the order in which they found no memory
 
@@ -246,16 +247,13 @@ class PooledReader:
     def stalled(self, now_ns: int) -> Channel | None:
         """A channel that could finish its frame and hardly sends anything, although others wait for memory."""
         if not self._pool.is_short():
-            self._paces.clear()
+            self._pace.clear()
             return None
         for channel in self._finishing:
-            since_ns, before = self._paces.get(channel, (-1, 0))
-            if since_ns >= 0 and now_ns - since_ns < STALLED_NS:
-                continue
-            received = channel.body_received
-            if since_ns >= 0 and received - before < max(PACE_BYTES, channel.body_size // PACE_SHARE):
+            if self._pace.is_slow(
+                channel, channel.body_received, max(PACE_BYTES, channel.body_size // PACE_SHARE), now_ns
+            ):
                 return channel
-            self._paces[channel] = (now_ns, received)
         return None
 
     def forget(self, channel: Channel) -> None:
@@ -322,7 +320,7 @@ class PooledReader:
     def _no_longer_finishing(self, channel: Channel) -> None:
         if channel in self._finishing:
             del self._finishing[channel]
-            self._paces.pop(channel, None)
+            self._pace.forget(channel)
 
     def _receive(self, channel: Channel, into: memoryview) -> int:
         count = channel.recv_into(into)

@@ -372,6 +372,8 @@ class Selector:
         stalled = self._pooled.stalled(now) if self._pooled is not None else None
         if stalled is not None:
             self._close_overdue(stalled, DisconnectReason.STALLED)
+        for slow in self.sending.overdue(now):
+            self._close_overdue(slow, DisconnectReason.SLOW)
         if self.idle_ns > 0:
             while (idle := self._table.expired(now, self.idle_ns)) is not None:
                 self._expire_idle(idle, now)
