@@ -369,6 +369,7 @@ class CountingFiles(FileSystem):
     """Counts the bytes that are read."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.read_bytes = 0
 
     def pread(self, fd: int, length: int, position: int) -> bytes:

@@ -53,6 +53,7 @@ class FaultyDisk(FileSystem):
     """Real files; the first rule that matches a call decides about it."""
 
     def __init__(self, *rules: Rule) -> None:
+        super().__init__()
         self.rules: Sequence[Rule] = rules
         self._paths: dict[int, str] = {}
 

@@ -87,6 +87,7 @@ class PowerCutDisk(FileSystem):
     """Real files below `root`, and what a power cut would leave of them. What is there at the beginning counts as synced."""
 
     def __init__(self, root: Path, seed: int) -> None:
+        super().__init__()
         self._root = root
         self._lock = threading.RLock()
         self._rng = random.Random(seed)

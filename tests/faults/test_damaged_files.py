@@ -17,8 +17,9 @@ from pathlib import Path
 import pytest
 
 from barnabas.broker.log.partition_log import PartitionLog
+from barnabas.broker.log.places import Place
 from barnabas.broker.log.results import AppendOrigin, IsolationLevel
-from barnabas.broker.log.segment import Place, Segment
+from barnabas.broker.log.segment import Segment
 from barnabas.records.batch import iterate_batches
 from tests.broker.log.damage import DAMAGES as DAMAGED_BATCHES
 from tests.broker.log.damage import STOPS, damage_and_read

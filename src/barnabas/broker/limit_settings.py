@@ -5,10 +5,12 @@ Role: declaration only. Thread: any. Lock: none, the rows are immutable.
 
 from __future__ import annotations
 
-from barnabas.config import ConfigKey, ConfigType, between
+from barnabas.config import Allowed, ConfigKey, ConfigType, between
 
 MAX_INT = 2**31 - 1
 MOST_NEW_PARTITIONS = 10_000
+
+FEWEST_FILES = 16
 
 LIMITS = (
     ConfigKey(
@@ -28,6 +30,14 @@ LIMITS = (
         "Partitions that all fetch sessions together may remember, about 300 bytes each. A consumer for whose session there is no room "
         "works without one.",
         between(0, MAX_INT),
+    ),
+    ConfigKey(
+        "barnabas.log.max.open.files",
+        ConfigType.INT,
+        0,
+        "About how many files of segments may be open at a time, those included that are being sent to clients. Files that were not used "
+        "lately are closed, and opened again on use. 0: half of the descriptors that the process may have (`ulimit -n`).",
+        Allowed(f"must be 0 or at least {FEWEST_FILES}", lambda files: files == 0 or FEWEST_FILES <= files <= MAX_INT),
     ),
     ConfigKey(
         "barnabas.produce.light.bytes",

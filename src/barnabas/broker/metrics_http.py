@@ -27,6 +27,7 @@ from barnabas.broker.metrics_page import MetricsPage
 from barnabas.broker.metrics_settings import HOSTS_KEY, LISTENER_KEY
 from barnabas.clock import Clock, SystemClock
 from barnabas.config import Config
+from barnabas.descriptors import leaves_reserve
 from barnabas.errors import ConfigError
 from barnabas.threads import ServerThread
 
@@ -197,6 +198,8 @@ class MetricsServer(ServerThread):
                 time.sleep(MAX_REST_SECONDS)
                 return
             self._make_room(self._heads, MAX_HEADS)
+            if not leaves_reserve(sock.fileno()):
+                self._make_room(self._heads or self._answers, 1)
             sock.setblocking(False)
             connection = _Connection(sock, self._clock.monotonic_ns() + HEAD_NS)
             self._heads[sock] = connection

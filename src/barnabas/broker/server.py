@@ -151,6 +151,7 @@ class BrokerServer:
             retention_check_interval_ms=config["log.retention.check.interval.ms"],
             producer_id_expiration_ms=config["producer.id.expiration.ms"],
             recovery_threads=config["num.recovery.threads.per.data.dir"],
+            max_open_files=config["barnabas.log.max.open.files"],
             cleaner=cleaner_settings(config),
         )
         logs = LogManager(settings, self.clock, self._files, self.on_fatal)

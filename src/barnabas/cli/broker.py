@@ -27,11 +27,14 @@ from barnabas.broker.garbage import SETTLE_SECONDS, GarbageKeeper
 from barnabas.broker.settings import BROKER, broker_config, log_directories
 from barnabas.broker.switch_interval import SHORT_TURNS
 from barnabas.config import Config, from_environment, load_properties
+from barnabas.descriptors import raise_descriptor_limit
 from barnabas.errors import BarnabasError, ConfigError
 from barnabas.printable import printable
 
 if TYPE_CHECKING:
     from barnabas.broker.server import BrokerServer
+
+log = logging.getLogger(__name__)
 
 BAD_SETTING = 2
 SHUTDOWN_SECONDS = 30.0
@@ -204,6 +207,7 @@ def run(given: dict[str, object], memory: bool) -> int:
     avoid_taken_default(given)
     with data_directory(given, memory) as where:
         config = broker_config(given)
+        log.info("descriptors that this process may have: %d, at its start %d", *reversed(raise_descriptor_limit()))
         server = start_server(config)
         print(banner(server, where or ", ".join(os.path.abspath(d) for d in log_directories(config))), flush=True)
         code = signals.wait(server)

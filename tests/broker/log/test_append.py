@@ -176,6 +176,7 @@ class FailingFiles(FileSystem):
     """Writes as many bytes as are left, then short, then fails."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.room = 1 << 60
         self.fail_truncate = False
         self.fail_index = False

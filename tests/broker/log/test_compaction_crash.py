@@ -27,6 +27,7 @@ class CountingFiles(FileSystem):
     """Counts the calls that change something, and calls `at(number, name, arguments)` before each."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.count = 0
         self.at: Callable[[int, str, tuple[Any, ...]], None] = lambda number, name, arguments: None
 

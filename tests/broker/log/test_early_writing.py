@@ -25,6 +25,7 @@ class Asked(FileSystem):
     """Notes what the disk was asked to begin with."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.begun: list[tuple[int, int]] = []
 
     def start_writing(self, fd: int, position: int, length: int) -> None:

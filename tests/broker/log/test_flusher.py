@@ -22,6 +22,7 @@ class SlowDisk(FileSystem):
     """Counts syncs of files; one can be held back or made to fail."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.syncs = 0
         self.directory_syncs: list[str] = []
         self.fails = False

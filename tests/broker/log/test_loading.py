@@ -51,6 +51,7 @@ def crashed(path: Path) -> None:
 
 class ThreadWatchingFiles(FileSystem):
     def __init__(self) -> None:
+        super().__init__()
         self.threads: set[str] = set()
 
     def pread(self, fd: int, length: int, position: int) -> bytes:

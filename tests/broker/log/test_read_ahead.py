@@ -26,6 +26,7 @@ class Asked(FileSystem):
     """Notes what was asked to be read ahead."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.regions: list[tuple[int, int]] = []
 
     def will_need(self, fd: int, position: int, length: int) -> None:

@@ -21,6 +21,7 @@ class CountingFiles(FileSystem):
     """Counts what look-ups read."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.calls = 0
         self.bytes = 0
 

@@ -18,6 +18,7 @@ class WatchingFiles(FileSystem):
     """Notes how much is read and which files are cut."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.bytes_read = 0
         self.largest_read = 0
         self.truncated = 0

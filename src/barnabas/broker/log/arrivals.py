@@ -11,8 +11,9 @@ from bisect import bisect_left
 from typing import TYPE_CHECKING, Final
 
 from barnabas.broker.log.index import IndexDamaged
+from barnabas.broker.log.places import CorruptLog
 from barnabas.broker.log.reading import LogReader, Tail
-from barnabas.broker.log.segment import CorruptLog, Segment
+from barnabas.broker.log.segment import Segment
 
 if TYPE_CHECKING:
     from barnabas.broker.log.partition_log import PartitionLog

@@ -19,7 +19,7 @@ from barnabas.broker.log.compaction import CleaningAborted, CleaningLimits, Clea
 from barnabas.broker.log.config import MAX_LONG, CleanerSettings
 from barnabas.broker.log.files import FileSystem, may_pass
 from barnabas.broker.log.pacing import Pacer, Throttle
-from barnabas.broker.log.segment import CorruptLog
+from barnabas.broker.log.places import CorruptLog
 from barnabas.clock import Clock, SharedTimeout
 from barnabas.threads import FatalHandler, ServerThread, wait_seconds
 

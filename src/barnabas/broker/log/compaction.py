@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING
 from barnabas.broker.log.cleanable import DirtyLog, group_segments
 from barnabas.broker.log.cleaned_transactions import CleanedTransactions
 from barnabas.broker.log.offset_map import OffsetMap
-from barnabas.broker.log.segment import CLEANED_SUFFIX, CorruptLog, Segment
+from barnabas.broker.log.places import CorruptLog
+from barnabas.broker.log.segment import CLEANED_SUFFIX, Segment
 from barnabas.broker.log.txn_index import AbortedEntry
 from barnabas.records.batch import (
     CODEC_MASK,
@@ -348,8 +349,7 @@ class SegmentWriter:
 
     def _write(self) -> None:
         segment = self._segment
-        file = segment.file()
-        self._files.write_fully(file.fileno(), b"".join(self._buffer), segment.size)
+        segment.file().use(self._files.write_fully, b"".join(self._buffer), segment.size)
         segment.size += self._buffered
         self._buffer, self._buffered = [], 0
 

@@ -133,4 +133,6 @@ class LogManagerSettings:
     retention_check_interval_ms: int = 300_000
     producer_id_expiration_ms: int = 86_400_000
     recovery_threads: int = 2
+    max_open_files: int = 0
+    """0: half of the descriptors that the process may have."""
     cleaner: CleanerSettings = CleanerSettings()

@@ -9,11 +9,13 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import mmap
 import os
 import stat
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from barnabas.broker.log.file_kinds import (
     NotAFile,
@@ -24,6 +26,7 @@ from barnabas.broker.log.file_kinds import (
     not_a_file,
     wrong_kind,
 )
+from barnabas.broker.log.open_files import OpenFiles
 from barnabas.records.batch import Buffer
 
 Result = TypeVar("Result")
@@ -35,7 +38,9 @@ FILE_MODE = 0o600
 _SYNC_FILE_RANGE_WRITE = 2
 _NO_WAIT: int = getattr(os, "RWF_NOWAIT", 0)
 """Linux's flag for reading only what is in memory; 0 elsewhere."""
-_PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
+_NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
+_TRIES = 3
+_PASSING = (errno.ENOSPC, errno.EDQUOT, *_NO_DESCRIPTOR)
 _OF_ANOTHER_KIND = (errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.ENOENT)
 """What `open` answers when there is no regular file; ENOENT is a link to nothing, or really nothing."""
 
@@ -61,6 +66,42 @@ def _sync_file_range() -> Callable[[int, int, int, int], int] | None:
     return call
 
 
+MOST_PINS = 10_000
+"""A process may have some 65 000 mappings, and needs them for its memory too."""
+_MAP_FAILED = 2**64 - 1
+_PAGE = 4096
+
+
+@cache
+def _libc() -> Any:
+    """mmap without a descriptor of its own, which Python's has; None where addresses have another size."""
+    import ctypes
+
+    if ctypes.sizeof(ctypes.c_void_p) != 8:
+        return None
+    libc = ctypes.CDLL(None)
+    size, number = ctypes.c_size_t, ctypes.c_int
+    libc.mmap.argtypes = (ctypes.c_void_p, size, number, number, number, ctypes.c_int64)
+    libc.mmap.restype = ctypes.c_uint64
+    libc.munmap.argtypes = (ctypes.c_uint64, size)
+    return libc
+
+
+class Pin:
+    """A file that the kernel keeps in memory without a descriptor: a mapping of its first page, which nobody touches."""
+
+    __slots__ = ("_address", "_pins")
+
+    def __init__(self, address: int, pins: deque[None]) -> None:
+        self._address = address
+        self._pins = pins
+        pins.append(None)
+
+    def __del__(self) -> None:
+        _libc().munmap(self._address, _PAGE)
+        self._pins.pop()
+
+
 def _in_memory(fd: int, position: int) -> bool:
     """Whether the page cache has the byte at a position; False when nobody can say."""
     try:
@@ -76,11 +117,17 @@ class OpenFile:
     file, the log forgets it, and the descriptor is closed when the response is done.
     """
 
-    __slots__ = ("__weakref__", "_fd", "path")
+    __slots__ = ("__weakref__", "_fd", "_held", "path")
 
     def __init__(self, fd: int, path: str) -> None:
         self._fd = fd
+        self._held: deque[None] | None = None
         self.path = path
+
+    def count_in(self, held: deque[None]) -> None:
+        """Be one of `held` until it is closed."""
+        self._held = held
+        held.append(None)
 
     def fileno(self) -> int:
         """The number alone holds nothing: what another thread may let go of meanwhile is used by `use`."""
@@ -99,6 +146,8 @@ class OpenFile:
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
+            if self._held is not None:
+                self._held.pop()
 
     def __enter__(self) -> OpenFile:
         return self
@@ -138,15 +187,38 @@ def _open_regular(path: str, flags: int) -> OpenFile:
 class FileSystem:
     """The operating system's files. Subclasses in tests make calls fail, write short or forget what was not synced."""
 
+    def __init__(self) -> None:
+        self.open_files = OpenFiles()
+        self._pins: deque[None] = deque()
+
     # Data of open files.
 
     def open(self, path: str, create: bool = False) -> OpenFile:
         """Open for reading and writing; NotAFile, at once, when there is something that is no regular file."""
-        return _open_regular(path, os.O_RDWR | (os.O_CREAT if create else 0))
+        return self._with_descriptors(_open_regular, path, os.O_RDWR | (os.O_CREAT if create else 0))
 
     def open_read_only(self, path: str) -> OpenFile:
         """NotAFile as for `open`."""
-        return _open_regular(path, os.O_RDONLY)
+        return self._with_descriptors(_open_regular, path, os.O_RDONLY)
+
+    def _with_descriptors(self, call: Callable[..., Result], *arguments: object) -> Result:
+        """A call that needs a descriptor: when the process has none left, segments give up some of theirs."""
+        for _ in range(_TRIES):  # another thread may be quicker to take what was given up
+            try:
+                return call(*arguments)
+            except OSError as error:
+                if error.errno not in _NO_DESCRIPTOR or not self.open_files.make_room():
+                    raise
+        return call(*arguments)
+
+    def pin(self, fd: int) -> Pin | None:
+        """Keep the kernel from forgetting a file that is closed before it was flushed: a failed write-back would be forgotten with it. None
+        when that is not possible."""
+        libc = _libc()
+        if libc is None or len(self._pins) >= MOST_PINS:
+            return None
+        address = libc.mmap(None, _PAGE, mmap.PROT_READ, mmap.MAP_SHARED, fd, 0)
+        return None if address == _MAP_FAILED else Pin(address, self._pins)
 
     if TYPE_CHECKING:
 
@@ -202,7 +274,7 @@ class FileSystem:
 
     def sync_directory(self, path: str) -> None:
         """Make created, renamed and removed names in a directory durable; SyncFailed as for `sync`."""
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fd = self._with_descriptors(os.open, path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
         except OSError as error:
@@ -211,7 +283,7 @@ class FileSystem:
             os.close(fd)
 
     def list_directory(self, path: str) -> list[str]:
-        return os.listdir(path)
+        return self._with_descriptors(os.listdir, path)
 
     def list_sizes(self, path: str, suffix: str) -> tuple[list[str], dict[str, int]]:
         """All names of a partition's directory, and the sizes of those with a suffix; one pass, for a quick start.
@@ -220,7 +292,7 @@ class FileSystem:
         """
         names: list[str] = []
         sizes: dict[str, int] = {}
-        with os.scandir(path) as entries:
+        with self._with_descriptors(os.scandir, path) as entries:
             for entry in entries:
                 names.append(entry.name)
                 if is_misplaced(entry):
@@ -231,7 +303,7 @@ class FileSystem:
 
     def misplaced(self, path: str) -> dict[str, str]:
         """Names of a partition's directory that should be files and are none, and what they are."""
-        with os.scandir(path) as entries:
+        with self._with_descriptors(os.scandir, path) as entries:
             return {entry.name: kind_of(entry.path) for entry in entries if is_misplaced(entry)}
 
     def is_link(self, path: str) -> bool:
@@ -323,4 +395,4 @@ class FileSystem:
         return True
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}()"
+        return f"{type(self).__name__}({self.open_files!r})"

@@ -27,6 +27,7 @@ from barnabas.broker.log.batch_search import LARGEST_BASE_OFFSET
 from barnabas.broker.log.checkpoints import keep_damaged
 from barnabas.broker.log.files import FileSystem
 from barnabas.broker.log.index import IndexDamaged
+from barnabas.broker.log.places import CorruptLog
 from barnabas.broker.log.segment import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
@@ -34,7 +35,6 @@ from barnabas.broker.log.segment import (
     LOG_SUFFIX,
     SWAP_SUFFIX,
     TIME_INDEX_SUFFIX,
-    CorruptLog,
     Segment,
 )
 from barnabas.broker.log.txn_index import TXN_INDEX_SUFFIX

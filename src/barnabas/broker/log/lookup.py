@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from barnabas.broker.log.config import MAX_LONG
 from barnabas.broker.log.epochs import LeaderEpochs
+from barnabas.broker.log.places import CorruptLog, Place
 from barnabas.broker.log.reading import LogReader, Tail
 from barnabas.broker.log.results import TimestampOffset
-from barnabas.broker.log.segment import CorruptLog, Place, Segment
+from barnabas.broker.log.segment import Segment
 from barnabas.records.batch import HEADER_SIZE, BatchHeader, CorruptBatch, parse_header
 from barnabas.records.compression import decompress
 from barnabas.records.kernel.record_layout import MIN_LONG, RecordTimes, find_time

@@ -1,4 +1,4 @@
-"""The log of one partition: append, flush, and moving its start. Reading is in reading.py and lookup.py.
+"""The log of one partition: append, and moving its start. Reading is in reading.py and lookup.py, flushing in durability.py.
 
 Role: the only writer of a partition's segments. Recovery builds it (recovery.py), the manager owns it.
 Thread: `append` on request threads, `read` and look-ups on any thread, `flush` on the flusher's, the rest on the housekeeper's.
@@ -26,9 +26,10 @@ from barnabas.broker.log import lookup
 from barnabas.broker.log.arrivals import Arrivals
 from barnabas.broker.log.batch_search import MAX_RELATIVE_OFFSET
 from barnabas.broker.log.config import LogConfig
+from barnabas.broker.log.durability import Durability
 from barnabas.broker.log.expansion import Expansion
-from barnabas.broker.log.flusher import SLOW_FLUSH_NS
 from barnabas.broker.log.index import IndexDamaged
+from barnabas.broker.log.places import CorruptLog
 from barnabas.broker.log.producer_state import SNAPSHOT_SUFFIX
 from barnabas.broker.log.reading import LogReader, Tail
 from barnabas.broker.log.record_validation import look_into
@@ -40,11 +41,11 @@ from barnabas.broker.log.results import (
     ReadResult,
     TimestampOffset,
 )
-from barnabas.broker.log.segment import EARLY_BYTES, FILL_LIMIT, CorruptLog, Segment, segment_name
+from barnabas.broker.log.segment import EARLY_BYTES, Segment, segment_name
 from barnabas.broker.log.swap import SegmentSwap
 from barnabas.broker.log.transactions import CommittedReader
 from barnabas.broker.log.verification import VerificationGuard
-from barnabas.broker.log.waiters import DurableCallback, DurableWaiters
+from barnabas.broker.log.waiters import DurableCallback
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.log_limit import MINUTE_NS, LogLimit
 from barnabas.records.batch import CONTROL_BIT, PREFIX, PREFIX_SIZE, TIMESTAMP_TYPE_BIT, BatchHeader
@@ -70,18 +71,16 @@ class PartitionLog:
 
     __slots__ = (
         "_after_max_ms",
-        "_append_fd",
-        "_begins_early",
         "_committed",
         "_dir",
+        "_durability",
         "_files",
-        "_fills",
         "_flush_messages",
         "_index_interval",
         "_lock",
         "_maintenance",
-        "_names_changed",
         "_ordinary_limit",
+        "_prepared",
         "_producers",
         "_pwritev",
         "_read_failures",
@@ -96,7 +95,6 @@ class PartitionLog:
         "config",
         "directory",
         "epochs",
-        "last_flush_ns",
         "partition",
         "start_to_persist",
         "swap",
@@ -116,22 +114,19 @@ class PartitionLog:
         self._wall_ms = log_dir.clock.wall_ms
         self._maintenance = threading.Lock()
         self._lock = threading.Lock()
-        self._waiters = DurableWaiters(loaded.recovery_point)
         self._producers = loaded.producers
         self.epochs = loaded.epochs
         self._refusal: ErrorCode | None = None
-        self._append_fd = -1
-        self._fills = self._begins_early = False
-        self._names_changed = True  # nobody knows what of the names a crash would leave: the first flush syncs them
         self._snapshot_offset = loaded.snapshot_offset
-        # What a killed broker had not flushed is due at once: its interval began long before this start.
-        self.last_flush_ns = log_dir.clock.monotonic_ns() if loaded.end == loaded.recovery_point else 0
         self._start = self.start_to_persist = loaded.start
         self._read_failures = LogLimit(log, log_dir.clock.monotonic_ns, MINUTE_NS)  # each reader tries again and again
         self._reader = LogReader(loaded.segments, self._rebuild_indexes)
         self._committed = CommittedReader(self._reader, self._producers, self._files, self._lock)
-        self.swap = SegmentSwap(self, log_dir, self._reader, (self._maintenance, self._lock))
         self._tail: Tail = (loaded.end, loaded.segments[-1], loaded.segments[-1].size)
+        locks = (self._maintenance, self._lock)
+        self.swap = SegmentSwap(self, log_dir, self._reader, locks)
+        self._durability = Durability(self, log_dir, locks, loaded.recovery_point)
+        self._waiters = self._durability.waiters
         self.update_config(config)
 
     # Numbers, from any thread.
@@ -170,6 +165,10 @@ class PartitionLog:
         return self._waiters.durable
 
     @property
+    def last_flush_ns(self) -> int:
+        return self._durability.last_flush_ns
+
+    @property
     def leader_epoch(self) -> int:
         return max(0, self.epochs.latest)
 
@@ -202,7 +201,12 @@ class PartitionLog:
             self._after_max_ms = config.timestamp_after_max_ms
             self._flush_messages = config.flush_messages
             self._reader.records_limit = decompressed_limit(config.max_message_bytes)
-            self._append_fd = -1  # the next append takes the slow way once and sets the limits of the active segment
+            self._prepare_again()
+
+    def _prepare_again(self) -> None:
+        """The next append takes the slow way once, looks at the indexes and sets the limits of the active segment."""
+        self._prepared = False
+        self._tail[1].append_fd = -1
 
     # Append.
 
@@ -228,7 +232,7 @@ class PartitionLog:
             if guard is not None:
                 self._producers.check_verified(header, guard)
             result = self._append_locked(header, body, leader_epoch, origin, now)
-        if self._begins_early:
+        if self._durability.begins_early:
             self._begin_early()
         if result.last_offset - self._waiters.durable >= self._flush_messages - 1:
             self.flush()
@@ -254,16 +258,16 @@ class PartitionLog:
         if (
             position + size > self._segment_bytes
             or max_time > segment.roll_at_timestamp
-            or self._append_fd < 0
+            or segment.append_fd < 0
             or segment.index_room <= 0
             or last - segment.base_offset > MAX_RELATIVE_OFFSET
             or leader_epoch > epoch
-            or (self._fills and position + size > segment.filled)
+            or (self._durability.fills and position + size > segment.filled)
         ):
             segment, position = self._prepare(size, last, max_time, leader_epoch, now)
             epoch = self.epochs.latest
         try:
-            written = self._pwritev(self._append_fd, (_pack_prefix(first, length, epoch, 2, crc), body), position)
+            written = self._pwritev(segment.append_fd, (_pack_prefix(first, length, epoch, 2, crc), body), position)
         except OSError as error:
             raise self._write_failed(position, error) from error
         if written != size:
@@ -297,7 +301,7 @@ class PartitionLog:
             self._tail[1].txn_index.append(aborted)
         except (OSError, IndexDamaged) as error:
             raise self._write_failed(position, error) from error
-        self._names_changed = True
+        self._durability.names_changed = True
 
     def begin_verification(self, producer_id: int, epoch: int, sequence: int) -> VerificationGuard:
         """The guard for a client's transactional write; to be taken before the coordinator is asked about the transaction."""
@@ -310,7 +314,7 @@ class PartitionLog:
             raise KafkaError(self._refusal, f"the log of {self.name} is not available")
         first, segment, position = self._tail
         try:
-            if self._append_fd < 0:
+            if segment.append_fd < 0:
                 self._open_active(segment, now)
             if position and (
                 position + size > self._segment_bytes
@@ -324,19 +328,21 @@ class PartitionLog:
         except OSError as error:
             self._dir.note_error(error)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name}: {error}") from error
-        if self._fills and position + size > segment.filled:
+        if self._durability.fills and position + size > segment.filled:
             segment.fill_ahead(position + size, self._segment_bytes)
         self.epochs.assign(leader_epoch, first)
         return segment, position
 
     def _open_active(self, segment: Segment, now: int) -> None:
-        try:
-            segment.prepare_append(self.config, now)
-        except (IndexDamaged, CorruptLog) as damage:
-            log.warning("%s: %s; rebuilding the index from the log", self.name, damage)
-            segment.rebuild_indexes(self._index_interval)
-            segment.prepare_append(self.config, now)
-        self._append_fd = segment.file().fileno()
+        if not self._prepared:
+            try:
+                segment.prepare_append(self.config, now)
+            except (IndexDamaged, CorruptLog) as damage:
+                log.warning("%s: %s; rebuilding the index from the log", self.name, damage)
+                segment.rebuild_indexes(self._index_interval)
+                segment.prepare_append(self.config, now)
+            self._prepared = True
+        segment.open_for_append(self._lock)
 
     def _roll(self) -> Segment:
         """Begin a new segment at the end of the log; under the append lock."""
@@ -345,8 +351,9 @@ class PartitionLog:
         self._write_snapshot(end)
         segment = Segment(self._files, self.directory, end)
         segment.create()
-        self._names_changed = True
-        self._append_fd = segment.file().fileno()
+        self._durability.names_changed = True
+        segment.open_for_append(self._lock)
+        old.end_append()
         self._reader.publish([*self.segments, segment])
         self._reader.note_open(old)
         self._tail = (end, segment, 0)
@@ -361,14 +368,14 @@ class PartitionLog:
     def _write_failed(self, position: int, error: OSError | IndexDamaged) -> KafkaError:
         """Cut off what a failed write may have left. Readers never saw it: they stop at the published size."""
         try:
-            self._files.truncate(self._append_fd, position)
+            self._files.truncate(self._tail[1].append_fd, position)
             if isinstance(error, OSError):
                 self._dir.note_error(error)
         except OSError as second:
             self._dir.fail(second)
         if self._dir.offline:
             self._refusal = ErrorCode.KAFKA_STORAGE_ERROR
-            self._append_fd = -1
+            self._prepare_again()
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name}: {error}")
 
     # Read.
@@ -456,55 +463,17 @@ class PartitionLog:
             log.warning("%s: rebuilding the indexes of %s from the log", self.name, segment.path)
             segment.rebuild_indexes(self._index_interval)
             if segment is self._tail[1]:
-                self._append_fd = -1
+                self._prepare_again()
 
     # Durability (RP-41).
 
     def on_durable(self, offset: int, callback: DurableCallback) -> None:
         """Call back once everything below `offset` is on disk, with NONE, or with the error when it cannot be."""
-        if self._waiters.add(offset, callback):
-            self._dir.flusher.request(self)
+        self._durability.on_durable(offset, callback)
 
     def flush(self) -> None:
         """Bring everything that is written now to the disk; a failed sync takes the log directory offline, for ever."""
-        with self._maintenance:
-            if self._refusal is not None or self._dir.offline:
-                return
-            with self._lock:
-                end, active, size = self._tail
-                complete = [segment for segment in self.segments if not segment.synced and segment is not active]
-                if end == self._waiters.durable and not complete:
-                    return  # nothing new; a name alone, of an empty segment, need not be durable
-                new, waiting = active.note_flush(size), self._waiters.waiting
-                self._fills = waiting and new < FILL_LIMIT
-            began = self._dir.clock.monotonic_ns()
-            try:
-                self._sync(active, complete)
-            except OSError as error:
-                self._dir.note_error(error)
-                return
-            self.last_flush_ns = ended = self._dir.clock.monotonic_ns()
-            self._dir.flush_stats.record(ended - began)
-            self._begins_early = waiting and new >= FILL_LIMIT and ended - began < SLOW_FLUSH_NS
-        self._waiters.complete(end)
-
-    def _sync(self, active: Segment, complete: list[Segment]) -> None:
-        for segment in complete:
-            segment.sync()
-        active.sync_data()
-        if self.epochs.changed:
-            self._dir.write_epochs(self.directory, self.epochs)
-        self._sync_names()
-
-    def _sync_names(self) -> None:
-        """Everything by which a start finds this log and knows it as this topic's; under `_maintenance`."""
-        with self._lock:
-            changed, self._names_changed = self._names_changed, False
-        try:
-            self._dir.sync_names(self.directory if changed else None)
-        except OSError:
-            self._names_changed = True
-            raise
+        self._durability.flush()
 
     # The start of the log.
 
@@ -531,7 +500,7 @@ class PartitionLog:
                 return False
             if wanted > self._start or self._dir.stale_starts:
                 self.start_to_persist = max(self.start_to_persist, wanted)
-                noted = self._dir.note_start(self._sync_names)
+                noted = self._dir.note_start(self._durability.sync_names)
                 if self._dir.offline:
                     return False
             with self._lock:
@@ -592,7 +561,7 @@ class PartitionLog:
         """From now on every call answers with an error: the log is closed, deleted, or its directory failed."""
         with self._lock:
             self._refusal = self._refusal or error
-            self._append_fd = -1
+            self._prepare_again()
         self._reader.release()
         self._waiters.fail(error)
 

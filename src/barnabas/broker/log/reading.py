@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeAlias, TypeVar
 
 from barnabas.broker.log.index import IndexDamaged
-from barnabas.broker.log.segment import CorruptLog, Place, Segment, let_go
+from barnabas.broker.log.places import CorruptLog, Place
+from barnabas.broker.log.segment import Segment, let_go
 from barnabas.net.send import FileRegion
 from barnabas.records.reader import MIN_DECOMPRESSED_LIMIT
 
@@ -88,7 +89,10 @@ class LogReader:
         return list(segments[:count])
 
     def region(self, offset: int, max_bytes: int, min_one_batch: bool, tail: Tail) -> FileRegion | bytes:
-        """The batches from the one that holds `offset` on, as the tail that the caller has seen allows."""
+        """The batches from the one that holds `offset` on, as the tail that the caller has seen allows. Nothing while too many files are
+        held by responses, if this one has something already: the rest comes with the next one."""
+        if not min_one_batch and tail[1].descriptors_short:
+            return b""
         hint = self._hints.get(offset)
         if hint is not None:
             segment, position, ahead = hint
@@ -171,10 +175,10 @@ class LogReader:
         raise CorruptLog("the segments change faster than they can be read")
 
     def release(self) -> None:
-        """Give up all descriptors; regions that are being sent keep theirs."""
+        """The log ends: give up all descriptors; regions that are being sent keep theirs."""
         self._forget()
         for segment in self.view.segments:
-            segment.release()
+            segment.release(for_good=True)
 
     def _cut(self, begin: Hint, limit: int, max_bytes: int, min_one_batch: bool, tail: Tail) -> FileRegion | bytes:
         segment, position, _ = begin

@@ -28,12 +28,12 @@ from barnabas.broker.log.file_kinds import NotAFile
 from barnabas.broker.log.files import FileSystem
 from barnabas.broker.log.index import IndexDamaged
 from barnabas.broker.log.interrupted import finish_interrupted
+from barnabas.broker.log.places import CorruptLog
 from barnabas.broker.log.producer_state import SNAPSHOT_SUFFIX, CorruptSnapshot, ProducerStates
 from barnabas.broker.log.segment import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
     TIME_INDEX_SUFFIX,
-    CorruptLog,
     Segment,
     segment_name,
 )

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from barnabas.broker.log.config import LogConfig
 from barnabas.broker.log.index import IndexDamaged
-from barnabas.broker.log.segment import CorruptLog, Segment
+from barnabas.broker.log.places import CorruptLog
+from barnabas.broker.log.segment import Segment
 
 if TYPE_CHECKING:
     from barnabas.broker.log.partition_log import PartitionLog

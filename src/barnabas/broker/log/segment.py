@@ -2,7 +2,8 @@
 
 Role: find batches by offset or by time, keep the indexes, open and close the file.
 Thread: changes by the appender or by recovery; look-ups from any thread.
-Lock: the log's append lock guards changes; look-ups take none and are bounded by the size that the caller has seen published.
+Lock: the log's append lock guards changes; look-ups take none and are bounded by the size that the caller has seen published. Which file
+is open is guarded by the lock of OpenFiles; a use of it takes none.
 
 File names are the base offset with twenty digits: 00000000000000000000.log .index .timeindex .txnindex; while compaction makes a segment
 and while a segment waits to be removed, one of the endings .cleaned, .swap or .deleted follows.
@@ -13,17 +14,17 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import struct
+import threading
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from barnabas.broker.log.batch_search import MAX_RELATIVE_OFFSET, BatchSearch, FoundBatch, Offsets
 from barnabas.broker.log.config import LogConfig
-from barnabas.broker.log.files import FileSystem, OpenFile
+from barnabas.broker.log.files import FileSystem, OpenFile, Pin
 from barnabas.broker.log.index import IndexDamaged, OffsetIndex, TimeIndex
+from barnabas.broker.log.places import PLACE_SIZE, CorruptLog, Place, place_in, place_or_none
 from barnabas.broker.log.txn_index import TXN_INDEX_SUFFIX, TransactionIndex
 from barnabas.broker.log.walk import NOWHERE, walk
-from barnabas.records.batch import HEADER_SIZE, LENGTH_OVERHEAD, MAGIC_V2, NO_TIMESTAMP
+from barnabas.records.batch import HEADER_SIZE, NO_TIMESTAMP
 from barnabas.records.kernel.scan import BatchScan
 
 log = logging.getLogger(__name__)
@@ -39,6 +40,7 @@ DELETED_SUFFIX = ".deleted"
 ALWAYS = -(2**63)
 """The roll time of an empty segment: its first batch stops by, and sets the real one."""
 
+_UNSEEN = -1
 _FIRST_CHUNK = 4 * 1024
 """Between two entries of the index lie about as many bytes: most look-ups need no more."""
 _SCAN_CHUNK = 16 * 1024
@@ -50,22 +52,6 @@ EARLY_BYTES = 384 * 1024
 """Where producers wait for the disk and a flush brings much, the disk is asked to begin whenever so many bytes have gathered. Asking costs
 35 us: for groups of 1 MiB, 64 KiB took a third longer in all, 128 KiB an eighth, 256 and 512 KiB up to 7 %. Others were not measured."""
 _ZEROS = memoryview(bytes(_FILL_CHUNK))
-_PLACE = struct.Struct(">qi4xb6xi8xq")
-"""base_offset, batch_length, magic, last_offset_delta, max_timestamp: what finding a batch needs, in 43 bytes."""
-
-
-class CorruptLog(Exception):
-    """The bytes at a position of a segment are not a batch."""
-
-
-class Place(NamedTuple):
-    """Where a batch is."""
-
-    position: int
-    size: int
-    base_offset: int
-    last_offset: int
-    max_timestamp: int
 
 
 def segment_name(base_offset: int) -> str:
@@ -85,7 +71,13 @@ class Segment:
         "_files",
         "_flushed",
         "_last_time_entry",
+        "_on_disk",
+        "_pin",
+        "_seen_size",
         "_stem",
+        "_used",
+        "append_fd",
+        "append_lock",
         "base_offset",
         "bytes_since_index",
         "filled",
@@ -109,6 +101,15 @@ class Segment:
         self._files = files
         self._stem = os.path.join(directory, segment_name(base_offset))
         self._file: OpenFile | None = None
+        self._pin: Pin | None = None
+        self._on_disk = size
+        """Up to where the batches are flushed."""
+        self._used = False
+        self._seen_size = _UNSEEN
+        self.append_lock: threading.Lock | None = None
+        """The log's, while this is its active segment: the file is closed only under it."""
+        self.append_fd = -1
+        """Of the active segment, ready for the next batch; -1 sends that one the slow way."""
         self.offset_index = OffsetIndex(files, self._stem + INDEX_SUFFIX + suffix, base_offset)
         self.time_index = TimeIndex(files, self._stem + TIME_INDEX_SUFFIX + suffix, base_offset)
         self.txn_index = TransactionIndex(files, self._stem + TXN_INDEX_SUFFIX + suffix, base_offset)
@@ -133,7 +134,7 @@ class Segment:
         return self._stem + LOG_SUFFIX + self.suffix
 
     def create(self) -> None:
-        self._file = self._files.open(self.path, create=True)
+        self._files.open_files.keep(self, self._files.open(self.path, create=True))
         self.offset_index.create_empty()
         self.time_index.create_empty()
         self.txn_index.create_empty()
@@ -142,13 +143,69 @@ class Segment:
     def is_open(self) -> bool:
         return self._file is not None
 
+    @property
+    def descriptors_short(self) -> bool:
+        """Whether a reader that can wait should not have a file opened now."""
+        return self._files.open_files.short
+
     def file(self) -> OpenFile:
         """The open file. A segment that was deleted meanwhile raises FileNotFoundError."""
         file = self._file
-        if file is None:
-            if self.retired:
-                raise FileNotFoundError(f"{self.path} was removed from the log")
-            file = self._file = self._files.open(self.path)
+        if file is not None:
+            self._used = True
+            return file
+        if self.retired:
+            raise FileNotFoundError(f"{self.path} was removed from the log")
+        return self._files.open_files.keep(self, self._files.open(self.path))
+
+    def open_for_append(self, lock: threading.Lock) -> None:
+        """From now on the file is closed only under the log's append lock, which the caller holds."""
+        self.append_lock = lock
+        self.append_fd = self.file().fileno()
+
+    def end_append(self) -> None:
+        """The segment is complete; under the append lock."""
+        self.append_fd = -1
+        self.append_lock = None
+
+    # By OpenFiles, under its lock.
+
+    def adopt(self, file: OpenFile) -> OpenFile:
+        """Keep this file, unless there is one already. A segment that left the log keeps none."""
+        if self._file is None and not self.retired:
+            self._file = file
+            self._used = False
+            self._seen_size = _UNSEEN
+        return self._file or file
+
+    def used_since_last_look(self) -> bool:
+        """Whether the file was used again after it was opened: many that are used once must not drive out the others."""
+        used = self._used or self._seen_size not in (self.size, _UNSEEN)
+        self._used = False
+        self._seen_size = self.size
+        return used
+
+    def give_up_file(self) -> OpenFile | None:
+        """The file, to be closed by the caller; None while something is appended."""
+        lock = self.append_lock
+        if lock is None:
+            return self.take_file()
+        if not lock.acquire(blocking=False):
+            return None
+        try:
+            self.append_fd = -1
+            return self.take_file()
+        finally:
+            lock.release()
+
+    def take_file(self, for_good: bool = False) -> OpenFile | None:
+        """The file is not kept any more. What was not flushed is pinned, unless it never will be."""
+        file = self._file
+        if for_good or self.retired:
+            self._pin = None
+        elif file is not None and self.size > self._on_disk:
+            self._pin = file.use(self._files.pin)
+        self._file = None
         return file
 
     def retire(self) -> None:
@@ -156,11 +213,10 @@ class Segment:
         self.retired = True
         self.release()
 
-    def release(self) -> None:
-        """Give up the descriptor and what is cached; whoever reads the segment right now keeps the file open for himself."""
-        file = self._file
-        self._file = None
-        let_go(file)
+    def release(self, for_good: bool = False) -> None:
+        """Give up the descriptor and what is cached; whoever reads the segment right now keeps the file open for himself. `for_good`:
+        the log will flush nothing any more."""
+        self._files.open_files.release(self, for_good)
         self.offset_index.forget_windows()
         self.time_index.forget_windows()
 
@@ -289,8 +345,18 @@ class Segment:
 
     def sync_data(self) -> None:
         """The batches, and the transaction index: nothing after a clean stop would show that it is wrong."""
+        size, pin = self.size, self._pin
         self.file().use(self._files.sync)
+        self._on_disk = size
+        if self._pin is not None:
+            self._unpin(pin)
         self.txn_index.sync()
+
+    def _unpin(self, flushed: Pin | None) -> None:
+        """What was written before this pin was made is flushed; what came later may need its own."""
+        with self._files.open_files.lock:
+            if self._pin is flushed or self.size <= self._on_disk:
+                self._pin = None
 
     def rebuild_indexes(self, interval: int) -> None:
         """Write both indexes anew from the batches that are there; under the log's append lock."""
@@ -323,6 +389,7 @@ class Segment:
         """Cut off the end of the file (recovery)."""
         self.file().use(self._files.truncate, size)
         self.size = size
+        self._on_disk = min(self._on_disk, size)
 
     def modified_ms(self) -> int:
         return self._files.modified_ms(self.path)
@@ -339,11 +406,11 @@ class Segment:
 
     def place_at(self, position: int) -> Place:
         """The batch that begins at a position."""
-        return _place(self.read(position, _PLACE.size), 0, position)
+        return place_in(self.read(position, PLACE_SIZE), 0, position)
 
     def first_place(self, end: int) -> Place | None:
         """The batch at the beginning of the file, if it has the offset and the size that it must have; else it is for `locate` to say."""
-        place = _place_or_none(self.read(0, _PLACE.size), 0, 0)
+        place = place_or_none(self.read(0, PLACE_SIZE), 0, 0)
         return place if place is not None and place.base_offset == self.base_offset and place.size <= end else None
 
     def read(self, position: int, length: int) -> bytes:
@@ -432,10 +499,10 @@ class Segment:
         expected, most = self.base_offset, self.base_offset + MAX_RELATIVE_OFFSET
         while end - position >= HEADER_SIZE:
             at = position - begin
-            if at + _PLACE.size > len(chunk):
+            if at + PLACE_SIZE > len(chunk):
                 chunk, begin, at = file.use(pread, min(wanted, end - position), position), position, 0
                 wanted = _SCAN_CHUNK
-            place = _place_or_none(chunk, at, position)
+            place = place_or_none(chunk, at, position)
             if place is None or place.size > end - position or place.base_offset < expected or place.last_offset > most:
                 search = search or BatchSearch(self.read, end)
                 behind = self._behind(search, before, position, expected)
@@ -516,20 +583,3 @@ class Segment:
 
     def __repr__(self) -> str:
         return f"Segment({self.path!r}, size={self.size})"
-
-
-def _place(data: bytes, at: int, position: int) -> Place:
-    place = _place_or_none(data, at, position)
-    if place is None:
-        raise CorruptLog(f"no batch begins at {position}")
-    return place
-
-
-def _place_or_none(data: bytes, at: int, position: int) -> Place | None:
-    """The batch whose header is in some bytes; None when they cannot be one."""
-    if len(data) - at < _PLACE.size:
-        return None
-    base_offset, length, magic, delta, max_timestamp = _PLACE.unpack_from(data, at)
-    if magic != MAGIC_V2 or length < HEADER_SIZE - LENGTH_OVERHEAD or delta < 0:
-        return None
-    return Place(position, length + LENGTH_OVERHEAD, base_offset, base_offset + delta, max_timestamp)

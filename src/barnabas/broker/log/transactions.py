@@ -16,10 +16,11 @@ from collections.abc import Sequence
 from barnabas.broker.log.batch_search import BatchSearch
 from barnabas.broker.log.files import FileSystem
 from barnabas.broker.log.index import IndexDamaged
+from barnabas.broker.log.places import CorruptLog
 from barnabas.broker.log.producer_state import SNAPSHOT_SUFFIX, CorruptSnapshot, ProducerStates
 from barnabas.broker.log.reading import LogReader, Tail
 from barnabas.broker.log.results import AbortedTransaction, ReadResult
-from barnabas.broker.log.segment import LOG_SUFFIX, CorruptLog, Segment
+from barnabas.broker.log.segment import LOG_SUFFIX, Segment
 from barnabas.broker.log.walk import NOWHERE, walk
 from barnabas.net.send import FileRegion
 from barnabas.records.batch import HEADER_SIZE, NO_PRODUCER_ID, BatchHeader, CorruptBatch, crc32c

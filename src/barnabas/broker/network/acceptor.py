@@ -27,8 +27,9 @@ from barnabas.broker.network.connection_quotas import (
 )
 from barnabas.broker.network.time_share import TimeShare
 from barnabas.clock import Clock, SystemClock
+from barnabas.descriptors import leaves_reserve, room_for_connections
 from barnabas.errors import ConfigError
-from barnabas.log_limit import LogLimit
+from barnabas.log_limit import MINUTE_NS, LogLimit
 from barnabas.threads import FatalHandler, ServerThread
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ log = logging.getLogger(__name__)
 
 SELECT_MS = 500
 ACCEPTS_PER_TURN = 64
-BACK_OFF_MS = 250
+BACK_OFF_MS = 50
 NO_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
@@ -73,6 +74,7 @@ class Acceptor(ServerThread):
         self._options = options
         self._clock = clock or SystemClock()
         self._warnings = LogLimit(log, self._clock.monotonic_ns)
+        self._shortages = LogLimit(log, self._clock.monotonic_ns, MINUTE_NS)  # one lasts for as long as clients stay
         self.blocked = TimeShare(self._clock)
         self._lock = threading.Lock()
         self._processors: list[Processor] = []
@@ -168,12 +170,12 @@ class Acceptor(ServerThread):
         """Wait; True when a connection waits to be accepted. While descriptors are short the listening socket is not asked:
         it would be readable all the time, and the loop would spin (fault row 12)."""
         assert self._socket is not None
+        timeout_ms = float(SELECT_MS)
         if self._out_of_descriptors:
             self._out_of_descriptors = False
             self._wait_for_wakeup(BACK_OFF_MS)
-            return True
-        timeout_ms = float(SELECT_MS)
-        if self._throttled:
+            timeout_ms = 0.0
+        elif self._throttled:
             timeout_ms = min(timeout_ms, max(1.0, (self._throttled[0][0] - self._clock.monotonic_ns()) / 1e6))
         ready = False
         for fd, _ in self._poll.poll(timeout_ms):
@@ -195,9 +197,14 @@ class Acceptor(ServerThread):
                 pass
 
     def _accept_new_connections(self, ready: bool) -> None:
+        """As many as wait, up to a limit. The last descriptors of the process are left to files: what a connection must not have
+        waits in the backlog."""
         assert self._socket is not None
+        if ready and not room_for_connections():
+            self._note_shortage("too few descriptors are left")
+            return
         for _ in range(ACCEPTS_PER_TURN if ready else 0):
-            if not self.running:
+            if not self.running or self._out_of_descriptors:
                 return
             try:
                 sock, address = self._socket.accept()
@@ -206,15 +213,21 @@ class Acceptor(ServerThread):
             except OSError as error:
                 self._accept_failed(error)
                 return
+            if not leaves_reserve(sock.fileno()):
+                self._note_shortage("it took the last descriptor that a connection may have")
             self._admit(sock, plain_address(address[0]))
 
     def _accept_failed(self, error: OSError) -> None:
         """One connection that cannot be accepted never ends the loop (RP-7)."""
         if error.errno in NO_RESOURCES:
-            log.error("%s cannot accept: %s; trying again in %d ms", self.listener.name, error, BACK_OFF_MS)
-            self._out_of_descriptors = True
+            self._note_shortage(str(error))
         else:
             self._warnings.warning("accept", "%s: error while accepting a connection: %s", self.listener.name, error)
+
+    def _note_shortage(self, reason: str) -> None:
+        text = "%s cannot accept: %s; trying again every %d ms. Raise the limit (ulimit -n), or set max.connections"
+        self._shortages.error("", text, self.listener.name, reason, BACK_OFF_MS)
+        self._out_of_descriptors = True
 
     def _admit(self, sock: socket.socket, address: str) -> None:
         """Count and configure a new socket and hand it to a processor; on every way out it has exactly one owner."""
