@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from barnabas.broker import inline_work
 from barnabas.broker.budget import NeedsHandler
 from barnabas.broker.handlers import execute
 from barnabas.broker.network.request import Request, Response
@@ -55,6 +56,7 @@ class ShortCut:
         queued after all: it is unanswered, heavy, and still has its bytes."""
         request.dequeue_ns = start_ns = self._now_ns()
         request.inline = True
+        inline_work.begin()
         try:
             response = execute(request, self._plane.services)
         except NeedsHandler:
@@ -66,6 +68,8 @@ class ShortCut:
         except BaseException:
             request.release_buffer()
             raise
+        finally:
+            inline_work.end()
         request.inline = False
         self.runs += 1
         if request.buffer is not None:
