@@ -6,7 +6,7 @@ the cap loses its connection. Three places decide, each as early as it can:
 
     decoding   the sum of the announced list lengths, before anything is allocated for a list (`network/intake.py`)
     weighing   what the request would touch, where its bytes do not tell: `weigh` of an API module, asked once a request is decoded
-    running    an API or the log that finds more work than a network thread may do raises `NeedsHandler` (`inline_work.py`)
+    running    an API or the log that finds more work than a light request may be raises `NeedsHandler` (`inline_work.py`)
 
 Thread: any. Lock: none, nothing here changes. Not compiled (`native.py`), because of `let_others_in`.
 """

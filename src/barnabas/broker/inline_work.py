@@ -1,8 +1,8 @@
-"""How much a network thread may still do for the request that it runs itself (`budget.py`).
+"""How much may still be done for the light request that a thread runs, a network thread or a handler (`budget.py`).
 
 Role: what a read or an append costs shows only while it is done, deep in the log: a scan, a checksum, a sync, a new segment, a lock that
-somebody else holds for long. There it is counted (`spend`) or left to a handler at once (`leave_network_thread`). On any other thread all
-of this does nothing.
+somebody else holds for long. There it is counted (`spend`) or refused at once (`leave_light_lane`), and the request begins anew as a heavy
+one, of which only a few run at a time. For those and on any other thread all of this does nothing.
 Thread: any; each has a count of its own. Lock: none.
 """
 
@@ -13,15 +13,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 INLINE_WORK = 1_572_864
-"""About how many bytes a network thread looks at for one request. As `barnabas.produce.light.bytes`: 1 ms."""
+"""About how many bytes are looked at for one light request. As `barnabas.produce.light.bytes`: 1 ms."""
 SYSTEM_CALL_WORK = 16_384
 """A system call takes about as long as looking at so many bytes."""
 LOCK_SECONDS = 0.005
-"""Who holds a lock for longer does something that a network thread must not wait for."""
+"""Who holds a lock for longer does something that light requests must not wait for."""
 
 
 class NeedsHandler(Exception):
-    """Raised while a network thread runs a request that is more than it may do. A handler then calls the API again, with the same
+    """Raised while a request runs that is more than a light one may be. A handler then calls the API again, with the same heavy
     request; what was done already is remembered in `request.progress`. Nothing was answered."""
 
 
@@ -34,7 +34,7 @@ _thread = _Thread()
 
 
 def begin() -> None:
-    """This thread is a network thread and runs a request from now on."""
+    """This thread runs a light request from now on."""
     _thread.left = INLINE_WORK
     _thread.limited = True
 
@@ -54,20 +54,20 @@ def unlimited() -> Iterator[None]:
 
 
 def spend(work: int) -> None:
-    """Before some work, in bytes that are looked at; `NeedsHandler` when it is too much for a network thread."""
+    """Before some work, in bytes that are looked at; `NeedsHandler` when it is too much for a light request."""
     if _thread.limited:
         _thread.left -= work
         if _thread.left < 0:
             raise NeedsHandler
 
 
-def leave_network_thread() -> None:
-    """Before something that may block or takes long; `NeedsHandler` on a network thread."""
+def leave_light_lane() -> None:
+    """Before something that may block or takes long; `NeedsHandler` in a light request."""
     if _thread.limited:
         raise NeedsHandler
 
 
 def wait_for(lock: threading.Lock) -> None:
-    """Acquire a lock that somebody holds; `NeedsHandler` when a network thread does not get it soon."""
+    """Acquire a lock that somebody holds; `NeedsHandler` when a light request does not get it soon."""
     if not lock.acquire(timeout=LOCK_SECONDS if _thread.limited else -1):
         raise NeedsHandler

@@ -79,7 +79,7 @@ def handle(request: Request, broker: BrokerServices) -> FetchResponse | None:
 
 
 def _read(fetch: Fetch) -> FetchResponse | None:
-    """Answer now or later. A handler begins anew with what was too much for a network thread, with the session as it is."""
+    """Answer now or later. A handler begins anew with what was too much for a light request, with the session as it is."""
     try:
         return _read_or_wait(fetch, fetch.broker)
     except NeedsHandler:

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from barnabas.broker.inline_work import leave_network_thread, wait_for
+from barnabas.broker.inline_work import leave_light_lane, wait_for
 from barnabas.broker.log import lookup
 from barnabas.broker.log.arrivals import Arrivals
 from barnabas.broker.log.batch_search import MAX_RELATIVE_OFFSET
@@ -230,7 +230,7 @@ class PartitionLog:
         else:
             body = records[PREFIX_SIZE:]
         if self._flush_messages != MAX_LONG and self._flush_is_due(self._tail[0] + header.last_offset_delta):
-            leave_network_thread()
+            leave_light_lane()
         if not self._lock.acquire(blocking=False):
             wait_for(self._lock)
         try:
@@ -332,7 +332,7 @@ class PartitionLog:
                 or segment.index_room <= 0
                 or last - segment.base_offset > MAX_RELATIVE_OFFSET
             ):
-                leave_network_thread()
+                leave_light_lane()
                 segment, position = self._roll(), 0
             if not position:
                 segment.set_limits(self.config, max_time, now)

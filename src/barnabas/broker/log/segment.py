@@ -17,7 +17,7 @@ import os
 import threading
 from collections.abc import Iterator
 
-from barnabas.broker.inline_work import leave_network_thread, spend
+from barnabas.broker.inline_work import leave_light_lane, spend
 from barnabas.broker.log.batch_search import MAX_RELATIVE_OFFSET, BatchSearch, FoundBatch, Offsets
 from barnabas.broker.log.config import LogConfig
 from barnabas.broker.log.files import FileSystem, OpenFile, Pin
@@ -363,7 +363,7 @@ class Segment:
 
     def rebuild_indexes(self, interval: int) -> None:
         """Write both indexes anew from the batches that are there; under the log's append lock."""
-        leave_network_thread()
+        leave_light_lane()
         for _ in self.rebuild(NOWHERE, interval):
             pass
         self.finish()
