@@ -70,6 +70,17 @@ LIMITS = (
         read_on_use=True,
     ),
     ConfigKey(
+        "barnabas.produce.max.recompressed.bytes",
+        ConfigType.INT,
+        16_777_216,
+        "About how many bytes of records of one Produce request the broker compresses as their topics' compression.type wants it; batches "
+        "beyond it are refused with MESSAGE_TOO_LARGE. With zstd from level 13 on each byte counts four times. A request whose producer "
+        "compresses so itself is not concerned.",
+        between(1_048_576, MAX_INT),
+        dynamic=True,
+        read_on_use=True,
+    ),
+    ConfigKey(
         "barnabas.response.max.bytes",
         ConfigType.INT,
         33_554_432,
