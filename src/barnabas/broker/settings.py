@@ -36,7 +36,7 @@ def gil_enabled() -> bool:
 
 # With the GIL every further active thread costs more than it brings (measured, docs/adr/0001); without it, Kafka's numbers.
 DEFAULT_NETWORK_THREADS = 1 if gil_enabled() else 3
-DEFAULT_IO_THREADS = 2 if gil_enabled() else 8
+DEFAULT_IO_THREADS = 3 if gil_enabled() else 8
 
 MINUS_ONE_OR_MORE = at_least(-1)
 NOT_EMPTY = Allowed("must not be empty", bool)
@@ -102,7 +102,8 @@ NETWORK = (
         "num.io.threads",
         INT,
         DEFAULT_IO_THREADS,
-        "Request handler threads. Default 8 on builds without the GIL, 2 with it. One change at run time at most doubles or halves it.",
+        "Request handler threads. Default 8 on builds without the GIL, 3 with it: one each for heavy requests, for administrators and "
+        "for the rest. One change at run time at most doubles or halves it.",
         between(1, MOST_THREADS),
         dynamic=True,
         gradual=True,

@@ -125,3 +125,38 @@ def many_partitions(count: int) -> bytes:
     body = struct.pack(">iiiib", -1, FOREVER_MS, 50 << 20, 50 << 20, 0) + struct.pack(">i", 1) + wire.string("t")
     body += struct.pack(">i", count) + struct.pack(">iqi", 0, 0, 1 << 20) * count
     return wire.request(wire.FETCH, 4, body)
+
+
+@pytest.mark.parametrize("end", [finish, finish_in_two_steps, reset])
+def test_throttled_connections_that_end_leave_nothing(
+    broker: EmbeddedBroker, end: Callable[[socket.socket], None]
+) -> None:
+    """Neither the connection nor what the end of the delay would need, and a delay may last for hours."""
+    assert broker._server is not None
+    with wire.connect(broker.port) as sock:
+        assert wire.ask(sock, wire.produce("t", wire.batch([b"v"])))  # the log has its files open
+    wait_until(lambda: connections(broker) == 0, SOON)
+    broker._server.services.quotas.update((("client-id", "wire"),), "producer_byte_rate", 1.0)
+    timer = broker._server._timer
+    before, tasks = descriptors(), len(timer)
+    clients = [wire.connect(broker.port) for _ in range(50)]
+    for client in clients:
+        answer = wire.ask(client, wire.produce("t", wire.batch([bytes(10_000)])))
+        assert int.from_bytes(answer[-4:], "big") > 3_600_000
+    for client in clients:
+        end(client)
+    wait_until(lambda: connections(broker) == 0, SOON)
+    wait_until(lambda: descriptors() == before, SOON)
+    wait_until(lambda: len(timer) <= tasks, SOON)
+
+
+def test_a_throttled_client_that_finished_sending_gets_its_answers(broker: EmbeddedBroker) -> None:
+    assert broker._server is not None
+    broker._server.services.quotas.update((("client-id", "wire"),), "producer_byte_rate", 1.0)
+    with wire.connect(broker.port) as sock:
+        sock.sendall(wire.produce("t", wire.batch([bytes(10_000)])) + wire.api_versions(7) + wire.api_versions(8))
+        assert wire.read_frame(sock)
+        sock.shutdown(socket.SHUT_WR)
+        assert [wire.read_frame(sock)[3] for _ in range(2)] == [7, 8]
+        assert sock.recv(1) == b""
+    wait_until(lambda: connections(broker) == 0, SOON)

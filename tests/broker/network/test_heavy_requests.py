@@ -9,10 +9,10 @@ from typing import Any, cast
 import pytest
 
 from barnabas.broker.budget import Budget, NeedsHandler
-from barnabas.broker.network.heavy_lane import PATIENCE_NS, HeavyLane, Turns
 from barnabas.broker.network.intake import Intake, OverBudget, decode_rest
 from barnabas.broker.network.request import CloseConnectionResponse, Request, SendResponse
 from barnabas.broker.network.request_channel import SHUTDOWN, RequestChannel
+from barnabas.broker.network.slow_lane import PATIENCE_NS, SlowLane, Turns
 from barnabas.clock import ManualClock
 from barnabas.errors import MalformedRequest
 from barnabas.protocol.codec import compile_decoder, decode_request, encode
@@ -148,11 +148,76 @@ def test_a_quarter_of_the_handlers_runs_heavy_requests_and_light_ones_overtake()
     assert [request is not None and request.heavy for request in taken[:2]] == [True, True]  # type: ignore[union-attr]
     assert taken[2] is light
     assert taken[3:] == [None] * 5
-    assert (channel.heavy_running(), channel.heavy_depth()) == (2, 3)
+    assert (channel.slow_running(), channel.slow_depth()) == (2, 3)
     next_one = channel.take_more(seats[0])
     assert isinstance(next_one, Request)
     assert next_one.heavy
-    assert (channel.heavy_running(), channel.heavy_depth()) == (2, 2)
+    assert (channel.slow_running(), channel.slow_depth()) == (2, 2)
+
+
+def admin(channel: RequestChannel, address: str = "10.0.0.1") -> Request:
+    request = heavy(channel, address)
+    request.heavy = False
+    request.row.admin = True
+    return request
+
+
+def test_what_an_administrator_sends_leaves_handlers_to_the_others() -> None:
+    """It may wait for a disk or a lock: all handlers would, and whatever is queued with them."""
+    channel = RequestChannel(limit=2)
+    seats = [channel.sit_down() for _ in range(2)]
+    for _ in range(4):
+        assert channel.put(admin(channel)), "they take no room of the others"
+    light = toy_request(channel)
+    light.start_ns = 1
+    assert channel.put(light)
+    first = channel.take(0, seats[0])
+    assert isinstance(first, Request)
+    assert first.row.admin
+    assert channel.take(0, seats[1]) is light
+    assert channel.take(0, seats[1]) is None
+    assert (channel.slow_running(), channel.slow_depth(), channel.depth()) == (1, 3, 3)
+    assert len(channel.clear()) == 3
+
+
+def test_administrators_and_heavy_requests_alternate() -> None:
+    channel = RequestChannel()
+    seat = channel.sit_down()
+    for _ in range(3):
+        channel.put(heavy(channel))
+    for _ in range(2):
+        channel.put(admin(channel))
+    taken = [channel.take(0, seat) for _ in range(5)]
+    assert [isinstance(one, Request) and one.heavy for one in taken] == [True, False, True, False, True]
+
+
+def test_with_three_handlers_administrators_do_not_wait_for_heavy_requests() -> None:
+    channel = RequestChannel()
+    seats = [channel.sit_down() for _ in range(3)]
+    first, second = heavy(channel), heavy(channel)
+    alter = admin(channel)
+    for request in (first, second, alter):
+        channel.put(request)
+    light = toy_request(channel)
+    light.start_ns = 1
+    channel.put(light)
+    assert [channel.take(0, seat) for seat in seats] == [first, alter, light]
+    assert channel.take(0, seats[2]) is None
+    assert channel.take(0, seats[0]) is second
+
+
+def test_an_administrator_does_not_wait_for_the_memory_of_answers() -> None:
+    channel = RequestChannel(budget=Budget(unsent_bytes=1_000))
+    channel.add_processor(CollectingSink())
+    seat = channel.sit_down()
+    first, alter = heavy(channel), admin(channel)
+    channel.put(first)
+    assert channel.take(0, seat) is first
+    channel.send_response(answer(first, 2_000))
+    channel.put(heavy(channel))
+    channel.put(alter)
+    assert channel.take(0, seat) is alter
+    assert channel.take(0, seat) is None
 
 
 def test_a_single_handler_runs_one_heavy_request_at_a_time() -> None:
@@ -161,7 +226,7 @@ def test_a_single_handler_runs_one_heavy_request_at_a_time() -> None:
     for _ in range(2):
         channel.put(heavy(channel))
     assert channel.take(0, seat) is not None
-    assert channel.heavy_running() == 1
+    assert channel.slow_running() == 1
 
 
 def test_heavy_requests_that_wait_are_taken_before_a_handler_ends() -> None:
@@ -221,10 +286,10 @@ def test_the_objects_of_a_heavy_request_do_not_wait_for_its_client() -> None:
 
 
 def test_an_empty_lane_is_never_short() -> None:
-    lane = HeavyLane(0)
+    lane = SlowLane(0)
     assert not lane.is_short()
     assert lane.overdue(PATIENCE_NS) is None
-    assert not lane.may_begin(8)
+    assert lane.next_turns(8) is None
 
 
 # -- the whole path --------------------------------------------------------------------------------------------------------

@@ -430,15 +430,24 @@ def test_inline_an_api_may_answer_nothing_later_or_throttled() -> None:
         assert one.channels[0].mute_state is MuteState.MUTED_AND_THROTTLED
 
 
-def test_while_requests_are_queued_nothing_is_run_inline() -> None:
+def test_a_request_waits_behind_those_of_its_kind_and_not_behind_what_only_handlers_run() -> None:
     with driven() as one:
-        one.plane.inline = True
-        first, second = one.connect(), one.connect()
+        first, second, third = one.connect(), one.connect(), one.connect()
         first.sendall(metadata())
         one.until(lambda: one.channel.depth() == 1)
+        one.plane.inline = True
+        second.sendall(wire.api_versions())
+        one.until(lambda: one.processor.inline_runs == 1)
+        one.plane.inline = False
         second.sendall(wire.api_versions())
         one.until(lambda: one.channel.depth() == 2)
-        assert one.processor.inline_runs == 0
+        one.plane.inline = True
+        third.sendall(wire.api_versions())
+        one.until(lambda: one.channel.depth() == 3)
+        for _ in range(3):
+            one.receive()
+        one.connect().sendall(wire.api_versions())
+        one.until(lambda: one.processor.inline_runs == 2)
 
 
 def test_an_api_that_takes_too_long_inline_turns_the_short_cut_off_for_a_while() -> None:

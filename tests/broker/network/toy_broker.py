@@ -36,6 +36,7 @@ class ToyRow:
     """What the request path needs of a row of the API table."""
 
     weigh: Any = None
+    admin = False
 
     def __init__(self, key: int, handle: Handle, versions: tuple[int, int], inline: bool = False) -> None:
         self.key = key

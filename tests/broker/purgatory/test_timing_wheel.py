@@ -219,11 +219,11 @@ def test_a_nearer_task_wakes_a_thread_that_sleeps_for_a_farther_one() -> None:
     thread.start()
     try:
         order: list[str] = []
-        far = timer.schedule(300_000, lambda: order.append("far"))
+        cancel_far = timer.schedule(300_000, lambda: order.append("far"))
         timer.schedule(10, lambda: order.append("near"))
         wait_until(lambda: order, what="the nearer task, long before the farther one")
         assert order == ["near"]
-        assert timer.cancel(far)
+        assert cancel_far()
     finally:
         assert thread.shutdown(5)
 
@@ -239,8 +239,8 @@ def test_many_threads_may_add_and_cancel_at_once() -> None:
     def work(seed: int) -> None:
         rng = random.Random(seed)
         for number in range(seed * 1000, seed * 1000 + 200):
-            task = timer.schedule(rng.randrange(5), lambda n=number: ran.append(n))  # type: ignore[misc]
-            if rng.random() < 0.5 and timer.cancel(task):
+            cancel = timer.schedule(rng.randrange(5), lambda n=number: ran.append(n))  # type: ignore[misc]
+            if rng.random() < 0.5 and cancel():
                 cancelled.append(number)
 
     workers = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]

@@ -38,9 +38,11 @@ CHARGED_BY_HANDLER = ("produce", "fetch")
 
 
 class ApiRow:
-    """One API: its key, the versions served, the module that serves it, and whether it can never block."""
+    """One API: its key, the versions served, the module that serves it, whether it can never block (`inline`), and whether it may block for
+    long (`admin`)."""
 
     __slots__ = (
+        "admin",
         "advertised_min",
         "error_response",
         "handle",
@@ -63,12 +65,14 @@ class ApiRow:
         versions: tuple[int, int],
         *,
         inline: bool = False,
+        admin: bool = False,
         advertised_min: int | None = None,
     ) -> None:
         self.key = key
         self.module = module
         self.min_version, self.max_version = versions
         self.inline = inline
+        self.admin = admin
         self.advertised_min = self.min_version if advertised_min is None else advertised_min
         self.handle = self._first_handle
         self.error_response = self._first_error_response
@@ -114,7 +118,9 @@ def _charging_time(handle: Handler) -> Handler:
 # Versions are those of Apache Kafka 4.3 (clients infer the release from the combination, so they stay coherent).
 # Produce is advertised from 0 although v0-2 are refused by a disconnect: older librdkafka turns compression off
 # otherwise (KAFKA-18659). Inline rows touch only memory and the page cache; everything that may write the catalog,
-# search a time index or read a log is left to the handlers.
+# search a time index or read a log is left to the handlers. Admin rows change what the catalog or the configuration
+# holds, each time. They may wait for a disk, a lock or threads: at most a quarter of the handlers runs them at a time
+# (`network/slow_lane.py`).
 ROWS: tuple[ApiRow, ...] = (
     ApiRow(0, "produce", (3, 13), inline=True, advertised_min=0),
     ApiRow(1, "fetch", (4, 18), inline=True),
@@ -122,19 +128,19 @@ ROWS: tuple[ApiRow, ...] = (
     ApiRow(3, "metadata", (0, 13)),
     ApiRow(10, "find_coordinator", (0, 6), inline=True),
     ApiRow(18, "api_versions", (0, 4), inline=True),
-    ApiRow(19, "create_topics", (2, 7)),
-    ApiRow(20, "delete_topics", (1, 6)),
-    ApiRow(21, "delete_records", (0, 2)),
+    ApiRow(19, "create_topics", (2, 7), admin=True),
+    ApiRow(20, "delete_topics", (1, 6), admin=True),
+    ApiRow(21, "delete_records", (0, 2), admin=True),
     ApiRow(22, "init_producer_id", (0, 5)),
     ApiRow(23, "offset_for_leader_epoch", (2, 4), inline=True),
     ApiRow(32, "describe_configs", (1, 4)),
-    ApiRow(33, "alter_configs", (0, 2)),
+    ApiRow(33, "alter_configs", (0, 2), admin=True),
     ApiRow(35, "describe_log_dirs", (1, 5)),
-    ApiRow(37, "create_partitions", (0, 3)),
-    ApiRow(44, "incremental_alter_configs", (0, 1)),
+    ApiRow(37, "create_partitions", (0, 3), admin=True),
+    ApiRow(44, "incremental_alter_configs", (0, 1), admin=True),
     ApiRow(46, "list_partition_reassignments", (0, 0)),
     ApiRow(48, "describe_client_quotas", (0, 1)),
-    ApiRow(49, "alter_client_quotas", (0, 1)),
+    ApiRow(49, "alter_client_quotas", (0, 1), admin=True),
     ApiRow(60, "describe_cluster", (0, 2)),
     ApiRow(74, "list_config_resources", (0, 1)),
     ApiRow(75, "describe_topic_partitions", (0, 0)),

@@ -210,7 +210,7 @@ class Processor(ServerThread):
         channel = context.channel
         if channel is None:
             log.debug("%s is closed, its response is dropped", context.connection_id)
-            self.shard.record(response.request, self._now_ns())
+            self._record(response.request, self._now_ns())
             self._answer_gone(response.request)
             return
         if self._trace:
@@ -222,7 +222,7 @@ class Processor(ServerThread):
 
     def _no_response(self, response: NoOpResponse) -> None:
         request = response.request
-        self.shard.record(request, self._now_ns())
+        self._record(request, self._now_ns())
         if self._trace:
             trace_response(log, "no response is needed", response)
         channel = request.connection.channel
@@ -236,20 +236,32 @@ class Processor(ServerThread):
         if response.error is not None:
             self._rejected(request.connection, request.header.api_key, request.header.api_version, response.error)
         elif request.connection.in_flight is None:  # else its answer is under way, and recorded with the close
-            self.shard.record(request, self._now_ns())
+            self._record(request, self._now_ns())
         self._close_connection(request.connection)
 
     def _start_throttling(self, response: StartThrottlingResponse) -> None:
         if self._trace:
             trace_response(log, "throttling starts for %d ms", response, response.request.throttle_ms)
-        channel = response.request.connection.channel
-        if channel is not None:
+        context = response.request.connection
+        channel = context.channel
+        if channel is not None and not context.hung_up:
             channel.handle_mute_event(THROTTLE_STARTED)
+            context.throttled = response
 
     def _end_throttling(self, response: EndThrottlingResponse) -> None:
         if self._trace:
             trace_response(log, "throttling ends", response)
-        channel = response.request.connection.channel
+        context = response.request.connection
+        if context.throttled is not None and context.throttled.request is response.request:
+            self._stop_throttling(context)
+
+    def _stop_throttling(self, context: ConnectionContext) -> None:
+        throttled, context.throttled = context.throttled, None
+        if throttled is None:
+            return
+        if throttled.cancel_end is not None:
+            throttled.cancel_end()
+        channel = context.channel
         if channel is not None:
             channel.handle_mute_event(THROTTLE_ENDED)
             if self._reading:
@@ -319,7 +331,7 @@ class Processor(ServerThread):
 
     def _queue(self, request: Request) -> None:
         """Put a request on the shared queue. A full queue blocks here, so what sleeps must be woken first."""
-        if self._request_channel.is_full() and not request.heavy:
+        if self._request_channel.is_full() and not request.is_slow():
             self._ring()
             self._baton_turn.end()
         queued, seat = self._request_channel.post(request, self._still_wanted)
@@ -395,13 +407,18 @@ class Processor(ServerThread):
         request = response.request
         if response.on_complete is not None:
             response.on_complete(request)
-        self.shard.record(request, end_ns)
+        self._record(request, end_ns)
         self._answer_gone(request)
         channel = request.connection.channel
         if channel is not None:
             if request.header.api_key == API_VERSIONS:
                 self._software.note(request.connection, channel)
             self._end_request(channel)
+
+    def _record(self, request: Request, end_ns: int) -> None:
+        self.shard.record(request, end_ns)
+        if request.throttle_ms:
+            request.body = request.response = None  # the request itself is kept until its delay is over
 
     def _answer_gone(self, request: Request) -> None:
         if request.heavy:
@@ -430,11 +447,13 @@ class Processor(ServerThread):
                 log.exception("an error after the end of %s", context.connection_id)
 
     def _hung_up(self, context: ConnectionContext, channel: Channel) -> None:
-        """A peer that only finished sending still gets its answer, without further wait. One that is gone needs none; what a handler has
+        """A peer that only finished sending still gets its answers, without further wait or delay: a quota has nothing more to slow down,
+        and what is read tells whether the connection is at its end. One that is gone needs none; what a handler has
         begun for it comes to its end first, so that requests in the broker never outnumber connections."""
         context.hung_up = (
             True  # before the look at `waiting`; who begins to wait sets that first and looks at this then
         )
+        self._stop_throttling(context)
         waiting = context.waiting
         if waiting is None:
             return
@@ -448,6 +467,7 @@ class Processor(ServerThread):
         if context.channel is None:
             return
         context.channel = None
+        self._stop_throttling(context)
         self._quotas.release(self.listener.name, context.client_address)
         self._software.forget(context)
         self._request_channel.answer_gone(context)
@@ -455,7 +475,7 @@ class Processor(ServerThread):
             context.waiting.cancel()
         response, context.in_flight = context.in_flight, None
         if response is not None:
-            self.shard.record(response.request, self._now_ns())
+            self._record(response.request, self._now_ns())
 
     def _close_connection(self, context: ConnectionContext) -> None:
         channel = context.channel

@@ -63,6 +63,7 @@ class ConnectionContext:
         "privileged",
         "security_protocol",
         "software_key",
+        "throttled",
         "waiting",
     )
 
@@ -87,6 +88,7 @@ class ConnectionContext:
         self.channel: Channel | None = None  # None as soon as the connection is closed
         self.in_flight: SendResponse | None = None  # the response that is only partly written
         self.hung_up = False  # the peer sends no more; it may still read
+        self.throttled: StartThrottlingResponse | None = None  # why it is not read
         self.waiting: Any = None  # the delayed operation of its request, for whoever ends the connection to cancel
         self.answer_lock = threading.Lock()
 
@@ -157,6 +159,10 @@ class Request:
         self.response: Any = None
         self.errors: dict[int, int] | None = None  # instead of `response`, for a heavy request: how often each code
         self.response_bytes = 0
+
+    def is_slow(self) -> bool:
+        """Whether it waits in the lane of its own (`slow_lane.py`)."""
+        return self.heavy or self.row.admin
 
     # ---- what API code calls -------------------------------------------------------------------------------------
 
@@ -339,7 +345,11 @@ class CloseConnectionResponse(Response):
 class StartThrottlingResponse(Response):
     """The channel stays muted until the matching EndThrottlingResponse, and at least until its answer is sent."""
 
-    __slots__ = ()
+    __slots__ = ("cancel_end",)
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.cancel_end: Callable[[], object] | None = None  # set a moment later
 
 
 class EndThrottlingResponse(Response):

@@ -12,8 +12,9 @@ must not hold up the queue, so a processor that has left a backlog behind polls 
 awake. Idle handlers are woken last in, first out: the most recent one has warm caches, and the others stay asleep. Builds
 without the GIL set `eager` and wake an idle handler for each request.
 
-Heavy requests have a lane of their own (`heavy_lane.py`). Of the oldest of both kinds the older one is taken; light ones overtake when no
-heavy one may begin. Who runs a heavy one counts as blocked from the start, and gives its place back when it returns to the queue.
+Slow requests, heavy ones and those of administrators, have a lane of their own (`slow_lane.py`). Of the oldest of both kinds the older one
+is taken; others overtake when no slow one may begin. Who runs a slow one counts as blocked from the start, and gives its place back when it
+returns to the queue.
 """
 
 from __future__ import annotations
@@ -26,7 +27,6 @@ from time import monotonic
 from typing import Protocol
 
 from barnabas.broker.budget import Budget
-from barnabas.broker.network.heavy_lane import HeavyLane
 from barnabas.broker.network.request import (
     CloseConnectionResponse,
     ConnectionContext,
@@ -36,12 +36,13 @@ from barnabas.broker.network.request import (
     SendResponse,
     StartThrottlingResponse,
 )
+from barnabas.broker.network.slow_lane import SlowLane, Turns
 from barnabas.clock import Clock, SystemClock
 
 log = logging.getLogger(__name__)
 
-Schedule = Callable[[int, Callable[[], None]], object]
-"""`schedule(delay_ms, callback)`: run `callback` once, on some other thread, after the delay."""
+Schedule = Callable[[int, Callable[[], None]], Callable[[], object] | None]
+"""`schedule(delay_ms, callback)`: run `callback` once, on some other thread, after the delay. What it returns prevents that."""
 
 PUT_SLICE_SECONDS = 0.1
 """How long a blocked `put` waits before it looks whether it is still wanted."""
@@ -85,14 +86,14 @@ class ResponseSink(Protocol):
 class Seat:
     """One handler's place at the queue: parked on its bell while there is nothing to do."""
 
-    __slots__ = ("bell", "blocked", "heavy", "parked")
+    __slots__ = ("bell", "blocked", "parked", "slow")
 
     def __init__(self) -> None:
         self.bell = threading.Lock()
         self.bell.acquire()
         self.parked = False
         self.blocked = False  # awake but in a request that does not come to an end: not counted as awake
-        self.heavy = False  # in a heavy request
+        self.slow: Turns | None = None  # where its slow request comes from
 
 
 class RequestChannel:
@@ -114,9 +115,10 @@ class RequestChannel:
         self._lock = threading.Lock()
         self._not_full = threading.Condition(self._lock)
         self._queue: deque[Request | ShutdownRequest] = deque()
-        self._heavy = HeavyLane((budget or Budget()).unsent_bytes)
+        self._slow = SlowLane((budget or Budget()).unsent_bytes)
         self._seats: set[Seat] = set()
         self._idle: list[Seat] = []
+        self._inline_waiting = 0  # requests in the queue that a processor may run too
         self._awake = 0  # seats that are neither parked nor blocked
         self._putters = 0
         self._taken = 0
@@ -138,14 +140,15 @@ class RequestChannel:
         """As `put`, but the caller rings the bell of the seat that this returns: a processor does so just before it sleeps,
         because a handler that wakes while the processor still holds the GIL would only go to sleep again."""
         with self._lock:
-            if request.heavy:
+            if request.is_slow():
                 if self._closed:
                     return False, None
-                self._heavy.waiting.append(request)
+                self._slow.append(request)
             else:
                 if (len(self._queue) >= self.limit or self._closed) and not self._wait_for_room(still_wanted):
                     return False, None
                 self._queue.append(request)
+                self._inline_waiting += request.row.inline
             if not self._idle or (self._awake > 0 and not self._eager) or not self._has_work():
                 return True, None
             return True, self._unpark()
@@ -218,39 +221,44 @@ class RequestChannel:
         if seat.blocked:
             seat.blocked = False
             self._awake += 1
-        if seat.heavy:
-            seat.heavy = False
-            self._heavy.end()
+        if seat.slow is not None:
+            self._slow.end(seat.slow)
+            seat.slow = None
 
     def _pop(self, seat: Seat) -> Request | ShutdownRequest | None:
         queue = self._queue
-        if self._heavy.may_begin(len(self._seats)) and self._heavy_is_older():
-            return self._pop_heavy(seat)
+        turns = self._slow.next_turns(len(self._seats))
+        if turns is not None and self._is_older(turns.first()):
+            return self._pop_slow(seat, turns)
         if not queue:
             return None
         self._taken += 1
         if self._putters:
             self._not_full.notify()
-        return queue.popleft()
+        request = queue.popleft()
+        if isinstance(request, Request):
+            self._inline_waiting -= request.row.inline
+        return request
 
-    def _heavy_is_older(self) -> bool:
+    def _is_older(self, slow: Request) -> bool:
         """A ShutdownRequest comes after all that may still be begun."""
         head = self._queue[0] if self._queue else None
-        return not isinstance(head, Request) or self._heavy.waiting.first().start_ns <= head.start_ns
+        return not isinstance(head, Request) or slow.start_ns <= head.start_ns
 
-    def _pop_heavy(self, seat: Seat) -> Request:
+    def _pop_slow(self, seat: Seat, turns: Turns) -> Request:
         """From now on this handler is away for a while: another one takes over what is queued."""
         self._taken += 1
-        seat.heavy = seat.blocked = True
+        seat.slow = turns
+        seat.blocked = True
         self._awake -= 1
-        request = self._heavy.begin()
+        request = self._slow.begin(turns)
         if self._idle and self._awake <= 0 and self._has_work():
             self._unpark().bell.release()
         return request
 
     def _has_work(self) -> bool:
         """Whether something waits that a handler may begin."""
-        return bool(self._queue) or self._heavy.may_begin(len(self._seats))
+        return bool(self._queue) or self._slow.next_turns(len(self._seats)) is not None
 
     def _unpark(self) -> Seat:
         seat = self._idle.pop()
@@ -339,14 +347,14 @@ class RequestChannel:
             log.warning("dropping %r: its processor was removed", response)
         elif request.heavy and type(response) is SendResponse:
             with self._lock:
-                self._heavy.hold(request, response.send.memory(), self.now_ns())
+                self._slow.hold(request, response.send.memory(), self.now_ns())
         return processor
 
     def answer_gone(self, connection: ConnectionContext) -> None:
         """The answer to a heavy request has left, or never will; every processor says so. Heavy requests may wait for its memory."""
         seat = None
         with self._lock:
-            if self._heavy.give_back(connection) and self._idle and self._awake <= 0 and self._has_work():
+            if self._slow.give_back(connection) and self._idle and self._awake <= 0 and self._has_work():
                 seat = self._unpark()
         if seat is not None:
             seat.bell.release()
@@ -354,10 +362,10 @@ class RequestChannel:
     def drop_slow_answers(self) -> None:
         """Disconnect a client that takes the answer to a heavy request too slowly while other heavy requests wait for the memory. Called
         by handlers in each of their turns."""
-        if not self._heavy.is_short():
+        if not self._slow.is_short():
             return
         with self._lock:
-            late = self._heavy.overdue(self.now_ns())
+            late = self._slow.overdue(self.now_ns())
         if late is not None:
             log.warning(
                 "closing the connection of %s: it takes its answer too slowly, and others wait for the memory", late
@@ -365,14 +373,16 @@ class RequestChannel:
             self.send_response(CloseConnectionResponse(late))
 
     def start_throttling(self, request: Request) -> None:
-        """Mute the channel of `request` until its throttle time is over (RP-39)."""
-        self.send_response(StartThrottlingResponse(request))
-        end = EndThrottlingResponse(request)
+        """Mute the channel of `request` until its throttle time is over (RP-39). A peer that sends no more cannot be slowed down."""
+        if request.connection.hung_up:
+            return
+        start, end = StartThrottlingResponse(request), EndThrottlingResponse(request)
+        self.send_response(start)
         if self._schedule is None:
             log.error("nothing can delay %r: no scheduler was given", request)
             self.send_response(end)
         else:
-            self._schedule(request.throttle_ms, lambda: self.send_response(end))
+            start.cancel_end = self._schedule(request.throttle_ms, lambda: self.send_response(end))
 
     # ---- processors ----------------------------------------------------------------------------------------------
 
@@ -405,9 +415,10 @@ class RequestChannel:
         """Take out everything that is queued, for a shutdown that must not wait for it."""
         with self._lock:
             left = [item for item in self._queue if isinstance(item, Request)]
-            left.extend(self._heavy.waiting)
+            left.extend(self._slow.waiting())
             self._queue.clear()
-            self._heavy.waiting.clear()
+            self._inline_waiting = 0
+            self._slow.clear()
             self._not_full.notify_all()
         return left
 
@@ -415,21 +426,23 @@ class RequestChannel:
         return len(self._queue) >= self.limit
 
     def depth(self) -> int:
-        """Requests that wait, of both kinds."""
-        return len(self._queue) + len(self._heavy.waiting)
+        """Requests that wait, of all kinds."""
+        return len(self._queue) + len(self._slow)
 
-    def heavy_depth(self) -> int:
-        return len(self._heavy.waiting)
+    def slow_depth(self) -> int:
+        """Heavy requests and those of administrators that wait."""
+        return len(self._slow)
 
-    def heavy_running(self) -> int:
-        return self._heavy.running
+    def slow_running(self) -> int:
+        return self._slow.running
 
     def heavy_unsent(self) -> int:
         """Bytes of answers to heavy requests that have not left yet."""
-        return self._heavy.unsent
+        return self._slow.unsent
 
-    def has_light_waiting(self) -> bool:
-        return bool(self._queue)
+    def has_inline_waiting(self) -> bool:
+        """Whether requests wait that a processor may run too: further ones of that kind queue behind them."""
+        return self._inline_waiting > 0
 
     def all_parked(self) -> bool:
         """Whether no handler has anything to do."""
@@ -452,5 +465,5 @@ class RequestChannel:
     def __repr__(self) -> str:
         return (
             f"<RequestChannel {len(self._queue)}/{self.limit} handlers={len(self._seats)} idle={len(self._idle)} "
-            f"processors={len(self._processors)} {self._heavy!r}>"
+            f"processors={len(self._processors)} {self._slow!r}>"
         )

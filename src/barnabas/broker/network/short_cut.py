@@ -41,12 +41,12 @@ class ShortCut:
         self.stepped_back = 0
 
     def is_open(self, request: Request) -> bool:
-        """Whether this request may take it. Heavy requests that wait are no reason to queue: light ones overtake them anyway."""
+        """Whether this request may take it. Others of its kind that wait go first; what only handlers run holds up nobody."""
         return (
             self._plane.inline
             and request.row.inline
             and not request.heavy
-            and not self._channel.has_light_waiting()
+            and not self._channel.has_inline_waiting()
             and request.start_ns >= self._open_from_ns
         )
 

@@ -22,6 +22,7 @@ import heapq
 import logging
 import threading
 from collections.abc import Callable
+from functools import partial
 
 from barnabas.clock import Clock
 from barnabas.threads import FatalHandler, ServerThread
@@ -144,11 +145,11 @@ class Timer:
             if due_tick < self._sleeping_until_tick:
                 self._wakeup.notify()
 
-    def schedule(self, delay_ms: int, callback: Callable[[], None]) -> TimerTask:
-        """Call `callback` on the timer's thread in `delay_ms`; returns the task, for `cancel`."""
+    def schedule(self, delay_ms: int, callback: Callable[[], None]) -> Callable[[], bool]:
+        """Call `callback` on the timer's thread in `delay_ms`; returns what cancels it."""
         task = CallbackTask(callback)
         self.add(task, delay_ms * 1_000_000)
-        return task
+        return partial(self.cancel, task)
 
     def cancel(self, task: TimerTask) -> bool:
         """True when the task was waiting and now never runs."""

@@ -1,9 +1,10 @@
-"""The heavy requests of a request channel: which wait, how many run, and how much memory their answers hold (`broker/budget.py`).
+"""The slow requests of a request channel: which wait, how many run, and how much memory their answers hold (`broker/budget.py`).
 
-Role:    keeps heavy requests apart, so that light ones overtake them: at most a quarter of the handlers run them at a time, and none is
+Role:    keeps slow requests apart, so that others overtake them. Slow are the heavy ones, and those of administrators, which may wait
+         for a disk, a lock or a thread (`ApiRow.admin`): at most a quarter of the handlers for each kind, and never all. No heavy one is
          begun while clients have not taken what others were answered. Clients take turns, so that one with a thousand connections does
-         not keep the heavy requests of others waiting. The queue has no bound of its own: a connection has one request at a time, and
-         to let a processor wait for room here would stop everybody else on it.
+         not keep the requests of others waiting. The queues have no bound of their own: a connection has one request at a time, and to
+         let a processor wait for room here would stop everybody else on it.
 Thread:  any. Lock: that of the channel; every method is called with it held.
 """
 
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from barnabas.broker.network.request import ConnectionContext, Request
 
-HANDLERS_PER_HEAVY = 4
+HANDLERS_PER_KIND = 4
 PATIENCE_NS = 10_000_000_000
 """A client that has not taken its answer after this time is disconnected, if heavy requests of others wait for the memory."""
 
@@ -24,11 +25,12 @@ PATIENCE_NS = 10_000_000_000
 class Turns:
     """Requests that wait. Addresses take turns, and the client ids of one address among themselves: an id costs nothing to invent."""
 
-    __slots__ = ("_by_address", "_size")
+    __slots__ = ("_by_address", "_size", "running")
 
     def __init__(self) -> None:
         self._by_address: OrderedDict[str, OrderedDict[str, deque[Request]]] = OrderedDict()
         self._size = 0
+        self.running = 0  # of those that were taken
 
     def append(self, request: Request) -> None:
         clients = self._by_address.setdefault(request.connection.client_address, OrderedDict())
@@ -70,38 +72,56 @@ class Turns:
         return f"<Turns {self._size} requests of {len(self._by_address)} addresses>"
 
 
-class HeavyLane:
+class SlowLane:
     """See the file header."""
 
-    __slots__ = ("_held", "_max_unsent", "running", "unsent", "waiting")
+    __slots__ = ("_admin_next", "_held", "_max_unsent", "admin", "heavy", "unsent")
 
     def __init__(self, max_unsent: int) -> None:
         self._max_unsent = max_unsent
-        self.waiting = Turns()
-        self.running = 0
+        self.heavy = Turns()
+        self.admin = Turns()
+        self._admin_next = False
         self.unsent = 0
         self._held: dict[
             ConnectionContext, tuple[int, int, Request]
         ] = {}  # oldest first: since when, how many bytes, for what
 
-    def may_begin(self, handlers: int) -> bool:
-        """Whether one that waits may run now."""
-        return len(self.waiting) > 0 and self.running < max(1, handlers // HANDLERS_PER_HEAVY) and self.has_memory()
+    def append(self, request: Request) -> None:
+        (self.heavy if request.heavy else self.admin).append(request)
+
+    def next_turns(self, handlers: int) -> Turns | None:
+        """Of which kind one that waits may run now. Each has its share of the handlers; where both kinds had all, they alternate."""
+        if self.running >= max(1, handlers - 1):
+            return None
+        share = max(1, handlers // HANDLERS_PER_KIND)
+        heavy = len(self.heavy) > 0 and self.heavy.running < share and self.has_memory()
+        if len(self.admin) > 0 and self.admin.running < share and (self._admin_next or not heavy):
+            return self.admin
+        return self.heavy if heavy else None
+
+    def begin(self, turns: Turns) -> Request:
+        """The first one of these; it counts as running until `end`."""
+        self._admin_next = turns is self.heavy
+        turns.running += 1
+        return turns.popleft()
+
+    def end(self, turns: Turns) -> None:
+        turns.running -= 1
+
+    @property
+    def running(self) -> int:
+        return self.heavy.running + self.admin.running
+
+    def waiting(self) -> list[Request]:
+        return [*self.heavy, *self.admin]
 
     def has_memory(self) -> bool:
         return self.unsent <= self._max_unsent
 
     def is_short(self) -> bool:
         """Whether requests wait for memory."""
-        return not self.has_memory() and len(self.waiting) > 0
-
-    def begin(self) -> Request:
-        """The first one; it counts as running until `end`."""
-        self.running += 1
-        return self.waiting.popleft()
-
-    def end(self) -> None:
-        self.running -= 1
+        return not self.has_memory() and len(self.heavy) > 0
 
     def hold(self, request: Request, size: int, now_ns: int) -> None:
         """The answer to `request` takes `size` bytes until `give_back`."""
@@ -126,5 +146,12 @@ class HeavyLane:
         self._held[connection] = (now_ns, size, request)  # not again at once: its processor needs a moment
         return request
 
+    def clear(self) -> None:
+        self.heavy.clear()
+        self.admin.clear()
+
+    def __len__(self) -> int:
+        return len(self.heavy) + len(self.admin)
+
     def __repr__(self) -> str:
-        return f"<HeavyLane waiting={len(self.waiting)} running={self.running} unsent={self.unsent}>"
+        return f"<SlowLane heavy={len(self.heavy)} admin={len(self.admin)} running={self.running} unsent={self.unsent}>"
