@@ -104,6 +104,8 @@ BAD = [
     ("listener.name.plaintext.max.connections", "0"),
     ("listener.name.plaintext.max.connection.creation.rate", "²"),
     ("listener.name.plaintext.no.such.key", "1"),
+    ("listener.name.elsewhere.max.connections", "7"),
+    ("listener.name.elsewhere.max.connection.creation.rate", "7"),
     ("max.connections.per.ip.overrides", "127.0.0.9:²"),
     ("max.connections.per.ip.overrides", "127.0.0.9:-1"),
     ("max.connections.per.ip.overrides", "127.0.0.9:2147483648"),

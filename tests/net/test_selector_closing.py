@@ -249,18 +249,20 @@ def test_a_channel_whose_request_is_handled_is_not_idle(make_any: MakeNetwork) -
     assert network.selector.disconnected == [(channel, DisconnectReason.EXPIRED)]
 
 
-def test_a_channel_that_does_not_read_its_response_is_idle(make_any: MakeNetwork) -> None:
-    """RP-22: muted, but the peer makes no progress."""
-    network = make_any(idle_seconds=10)
-    channel, _ = network.open()
+def test_a_request_whose_response_is_not_read_ends_with_the_idle_time(make_any: MakeNetwork) -> None:
+    """RP-22, issue 18: it was muted, and once it was closing nothing ended it any more. The write deadline is not over yet."""
+    network = make_any(idle_seconds=4, deadlines=Deadlines(write_ns=60 * SECOND))
+    channel, peer = network.open()
+    peer.sendall(frame(b"much"))
+    network.payload()
     network.selector.begin_request(channel)
-    send = Send([bytes(20_000_000)])
-    assert not network.selector.send(channel, send)
-    network.fill_the_socket(send)
-    network.clock.advance(10.1)
+    assert not network.answer(channel, bytes(30_000_000))
+    network.clock.advance(5)
     network.selector.poll(0)
-    assert channel.closing or channel.closed
-    network.selector.close(channel)
+    assert network.selector.disconnected == [(channel, DisconnectReason.EXPIRED)]
+    assert channel.closed
+    assert not network.selector.closing_channels
+    assert len(network.selector.sending) == 0
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -90,6 +90,13 @@ def listener_row(name: str) -> ConfigKey | None:
     """The row of `listener.name.<name>.<key>`, a connection limit of one listener (RP-9, RP-10): that of `<key>`, with no default."""
     match = _LISTENER_KEY.fullmatch(name)
     return replace(_BY_NAME[match["key"]], name=name, default=None) if match else None
+
+
+def check_listener(name: str, value: object, listeners: Collection[str]) -> None:
+    """Refuse a limit of a listener that the broker does not have: nobody would follow it, and there would be no end of such names."""
+    match = _LISTENER_KEY.fullmatch(name)
+    if match and match["listener"].upper() not in listeners:
+        raise ConfigError(name, value, f"must name one of the listeners {', '.join(listeners)}")
 
 
 def check_connection_limits(values: Mapping[str, Any]) -> None:

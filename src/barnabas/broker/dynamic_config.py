@@ -15,7 +15,8 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 
 from barnabas.broker.catalog import Catalog
-from barnabas.broker.connection_settings import listener_row
+from barnabas.broker.connection_settings import check_listener, listener_row
+from barnabas.broker.listeners import parse_listeners
 from barnabas.config import Config, ConfigType
 from barnabas.errors import ConfigError, ErrorCode, KafkaError, shown
 
@@ -35,6 +36,7 @@ class DynamicBrokerConfig:
         self._catalog = catalog
         self.own_resource = str(node_id)
         """The resource name of this node's own layer."""
+        self._listeners = [listener.name for listener in parse_listeners(config)]
         self._lock = threading.Lock()
         self._unusable: dict[str, set[str]] = {}
         """Keys by resource that are stored with a value which no change would accept."""
@@ -65,6 +67,7 @@ class DynamicBrokerConfig:
         row = self._config.definition.row_of(name)
         if row is None:
             raise ConfigError(name, value, "is not a setting of the broker")
+        check_listener(name, value, self._listeners)
         row.parse_at_run_time(value)
 
     @property

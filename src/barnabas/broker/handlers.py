@@ -254,11 +254,15 @@ class RequestHandlerPool:
                 self._free_ids.give_back(handler.id)
 
     def shutdown(self, timeout: float = 30.0) -> bool:
-        """Let every handler end after what is queued (RP-3). False when one is still busy after `timeout` seconds."""
+        """Let every handler end after what is queued (RP-3), slow requests excepted: those that have not begun lose their connections.
+        False when a handler is still busy after `timeout` seconds."""
         with self._lock:
             self._closed = True
             handlers = list(self._handlers)
             surplus, self._target = self._target, 0
+        for request in self._channel.drop_slow():
+            request.release_buffer()
+            request.close_connection()
         for _ in range(surplus):
             self._channel.put_shutdown()
         patience = SharedTimeout(self._clock, timeout, least=0.01)

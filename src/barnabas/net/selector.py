@@ -460,8 +460,11 @@ class Selector:
             self._advance_closing(channel)
 
     def _advance_closing(self, channel: Channel) -> None:
-        """Deliver the next whole frame, or end the channel; a muted one waits until its request is done."""
+        """Deliver the next whole frame, or end the channel; a muted one waits until its request is done. A response that is partly
+        written is given up: its socket is in no queue any more, and no deadline runs."""
         if channel.mute_state:
+            if channel.current_send is not None:
+                self._dispose(channel, True)
             return
         try:
             receive = self._reader.next_buffered(channel)

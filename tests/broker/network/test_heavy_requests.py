@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
+from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -32,6 +34,7 @@ from tests.broker.network.toy_broker import (
     toy_apis,
     toy_request,
 )
+from tests.waiting import wait_until
 
 LIGHT = 10
 MOST = 50
@@ -323,3 +326,46 @@ def test_an_api_that_finds_much_to_do_goes_on_in_the_heavy_lane(inline: str) -> 
     with serving(apis, barnabas_request_inline=inline) as server, client_of(server) as sock:
         assert wire.ask(sock, wire.frame(metadata_of(["a"])))
     assert ran == [False, True]
+
+
+@pytest.mark.parametrize("kind", ["heavy", "admin"])
+def test_a_stop_does_not_wait_for_slow_requests_that_have_not_begun(kind: str) -> None:
+    """Issue 18: a client with many of them decided how long it took, which is no stop in order when the time is over."""
+    entered, gate = threading.Semaphore(0), threading.Event()
+
+    def answer_metadata(request: Request, services: Any) -> MetadataResponse:
+        entered.release()
+        assert gate.wait(30)
+        return MetadataResponse(cluster_id="toy")
+
+    apis = toy_apis(metadata=answer_metadata)
+    apis[wire.METADATA].admin = kind == "admin"
+    names = [f"name-{number}" for number in range(3000 if kind == "heavy" else 1)]
+    with serving(apis, num_io_threads=4, queued_max_request_bytes=10_000_000) as server, ExitStack() as stack:
+        clients = [stack.enter_context(client_of(server)) for _ in range(8)]
+        clients[0].sendall(wire.frame(metadata_of(names)))
+        assert entered.acquire(timeout=30)
+        for client in clients[1:]:
+            client.sendall(wire.frame(metadata_of(names)))
+        wait_until(lambda: server.data_plane.request_channel.slow_depth() == 7)
+        ended: list[bool] = []
+        stopping = threading.Thread(target=lambda: ended.append(server.shutdown(30)))
+        stopping.start()
+        assert all(wire.is_closed(client) for client in clients[1:]), "while the first one is still in work"
+        gate.set()
+        assert wire.read_frame(clients[0])
+        stopping.join(30)
+        assert ended == [True]
+        assert not entered.acquire(blocking=False)
+        assert server.memory_pool.used() == 0
+
+
+def test_no_slow_request_is_queued_after_the_stop_has_begun() -> None:
+    channel = RequestChannel()
+    waiting = heavy(channel)
+    assert channel.put(waiting)
+    assert channel.drop_slow() == [waiting]
+    assert not channel.put(heavy(channel))
+    assert not channel.put(admin(channel))
+    assert channel.put(toy_request(channel))
+    assert channel.depth() == 1

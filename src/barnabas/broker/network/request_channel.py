@@ -125,6 +125,7 @@ class RequestChannel:
         self._taken_at_nudge = -1
         self._moved_ns = self._nudged_ns = 0
         self._closed = False
+        self._slow_closed = False
         self._processors: dict[int, ResponseSink] = {}
 
     # ---- requests ------------------------------------------------------------------------------------------------
@@ -141,7 +142,7 @@ class RequestChannel:
         because a handler that wakes while the processor still holds the GIL would only go to sleep again."""
         with self._lock:
             if request.is_slow():
-                if self._closed:
+                if self._slow_closed:
                     return False, None
                 self._slow.append(request)
             else:
@@ -405,10 +406,19 @@ class RequestChannel:
 
     # ---- life cycle and figures ----------------------------------------------------------------------------------
 
+    def drop_slow(self) -> list[Request]:
+        """For a stop, which must not wait for a lane that has no bound: no further slow request is accepted, and those that have not
+        begun are taken out. The caller closes their connections."""
+        with self._lock:
+            self._slow_closed = True
+            left = self._slow.waiting()
+            self._slow.clear()
+        return left
+
     def close(self) -> None:
         """No further request is accepted; what is queued can still be taken."""
         with self._lock:
-            self._closed = True
+            self._closed = self._slow_closed = True
             self._not_full.notify_all()
 
     def clear(self) -> list[Request]:
