@@ -212,6 +212,7 @@ class BrokerServer:
             if self.state != RUNNING:
                 return not self._exit_code
             self.state = STOPPING
+            self.services.logs.stop_by(timeout)
             orderly = self._close_all(timeout)
             self.state = NOT_RUNNING
             self._ended.set()

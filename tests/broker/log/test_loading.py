@@ -20,6 +20,8 @@ from tests.broker.log.stores import read_all
 from tests.records.batches import batch
 
 PARTITIONS = 12
+PATIENCE = 3600.0
+"""Seconds of the clock below."""
 
 
 class HurryingClock(ManualClock):
@@ -77,7 +79,7 @@ def test_partitions_are_recovered_at_the_same_time(
         assert log is not None
         assert log.log_end_offset == 2 * (10 + number)
         assert len(read_all(log)) == 10 + number
-    manager.shutdown()
+    manager.shutdown(PATIENCE)
     texts = [record.getMessage() for record in caplog.records]
     assert f"checking {PARTITIONS} partitions" in texts[0]
     assert any("recovering: " in text and " %)" in text for text in texts[1:-1])
@@ -89,13 +91,13 @@ def test_a_clean_start_needs_no_threads_and_says_nothing(tmp_path: Path, caplog:
     crashed(tmp_path)
     manager = manager_of(tmp_path)
     manager.startup(threads=False)
-    manager.shutdown()
+    manager.shutdown(PATIENCE)
     caplog.clear()
     files = ThreadWatchingFiles()
     manager = manager_of(tmp_path, files)
     with caplog.at_level(logging.INFO, "barnabas.broker.log.loading"):
         manager.startup(threads=False)
-    manager.shutdown()
+    manager.shutdown(PATIENCE)
     assert files.threads <= {threading.current_thread().name}
     assert not caplog.records
 

@@ -55,36 +55,45 @@ class Durability:
         if self.waiters.add(offset, callback):
             self._dir.flusher.request(self._log)
 
-    def flush(self) -> None:
-        """Bring everything that is written now to the disk; a failed sync takes the log directory offline, for ever."""
+    def flush(self) -> bool:
+        """Bring everything that is written now to the disk; a failed sync takes the log directory offline, for ever. False when something
+        may not be there: the disk failed, or the broker stops and has no more time."""
         with self._maintenance:
             if not self._log.available or self._dir.offline:
-                return
+                return False
             with self._lock:
                 end, active, size = self._log.tail()
                 complete = [segment for segment in self._log.segments if not segment.synced and segment is not active]
                 if end == self.waiters.durable and not complete:
-                    return  # nothing new; a name alone, of an empty segment, need not be durable
+                    return True  # nothing new; a name alone, of an empty segment, need not be durable
                 new, waiting = active.note_flush(size), self.waiters.waiting
                 self.fills = waiting and new < FILL_LIMIT
             began = self._dir.clock.monotonic_ns()
             try:
-                self._sync(active, complete)
+                if not self._sync(active, complete):
+                    return False
             except OSError as error:
                 self._dir.note_error(error)
-                return
+                return False
             self.last_flush_ns = ended = self._dir.clock.monotonic_ns()
             self._dir.flush_stats.record(ended - began)
             self.begins_early = waiting and new >= FILL_LIMIT and ended - began < SLOW_FLUSH_NS
         self.waiters.complete(end)
+        return True
 
-    def _sync(self, active: Segment, complete: list[Segment]) -> None:
+    def _sync(self, active: Segment, complete: list[Segment]) -> bool:
+        """False when the time of a stop is up in between; the segments that were synced by then need no other sync."""
         for segment in complete:
+            if self._dir.time_is_up:
+                return False
             segment.sync()
+        if self._dir.time_is_up:
+            return False
         active.sync_data()
         if self._log.epochs.changed:
             self._dir.write_epochs(self._log.directory, self._log.epochs)
         self.sync_names()
+        return True
 
     def sync_names(self) -> None:
         """Everything by which a start finds this log and knows it as this topic's; under `_maintenance`."""

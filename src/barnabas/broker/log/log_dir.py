@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_NEVER = 2**63 - 1
+
 Discard = Callable[["PartitionLog", list[Segment]], None]
 
 _CHECKPOINTS = (
@@ -57,6 +59,8 @@ class LogDir:
         self.failure: OSError | None = None
         self.clean = True
         """Whether a stop may say that nothing needs recovery."""
+        self.stop_by_ns = _NEVER
+        """When the broker stops: from then on nothing more is brought to the disk, however much there is."""
         self.names_changed = True
         self.stale_starts = False
         """Whether some log has a start that could not be noted."""
@@ -80,6 +84,10 @@ class LogDir:
     def monotonic_ms(self) -> int:
         """For what is forgotten after a time, such as producers: the wall clock may jump."""
         return self.clock.monotonic_ns() // 1_000_000
+
+    @property
+    def time_is_up(self) -> bool:
+        return self.clock.monotonic_ns() >= self.stop_by_ns
 
     # Start and stop.
 
@@ -117,14 +125,23 @@ class LogDir:
         self.files.sync_directory(self.path)
         return True
 
-    def finish(self) -> None:
-        """Every log is flushed and closed: note where they end, and that the next start needs no recovery."""
-        if self.write_checkpoints() and self._write_aborted_digests() and self.clean:
-            try:
-                self.files.write_file(self._file(checkpoints.CLEAN_SHUTDOWN_FILE), checkpoints.encode_clean_shutdown())
-                self.files.sync_directory(self.path)
-            except OSError as error:
-                self.note_error(error)  # half a marker is as good as a whole one: what it says is true
+    def finish(self) -> bool:
+        """Every log is closed: note where they end, and, if all are flushed, that the next start needs no recovery; whether that is so.
+
+        Of a directory that was away since the start, nothing can be left to do.
+        """
+        if self.offline:
+            return self.clean
+        if not (self.write_checkpoints() and self.clean and self._write_aborted_digests()):
+            log.error("log directory %s was not stopped in order: the next start recovers it", self.path)
+            return False
+        try:
+            self.files.write_file(self._file(checkpoints.CLEAN_SHUTDOWN_FILE), checkpoints.encode_clean_shutdown())
+            self.files.sync_directory(self.path)
+        except OSError as error:
+            self.note_error(error)  # half a marker is as good as a whole one: what it says is true
+            return False
+        return True
 
     def close(self) -> None:
         """Give the lock back."""
@@ -311,6 +328,7 @@ class LogDir:
         """The directory cannot be trusted any more. Its logs are refused by the flusher, outside every lock of theirs."""
         if self.failure is None:
             self.failure = error
+            self.clean = False
             log.critical("log directory %s failed and is offline until the next start: %s", self.path, error)
             self.on_failed()
         self.flusher.wakeup()

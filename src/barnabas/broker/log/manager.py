@@ -42,6 +42,8 @@ _PARTITION_NAME = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>\d{1,10}
 _DELETED_SUFFIX = "-delete"
 _STRAY_SUFFIX = "-stray"
 _LONGEST_NAME = 255
+_FLUSH_SHARE = 0.8
+"""Of the time for a stop: the rest is for answering, closing and the checkpoints."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,10 +146,17 @@ class LogManager:
             self.housekeeper.start()
             self.cleaner.start()
 
+    def stop_by(self, timeout: float) -> None:
+        """The broker stops: what is not on disk after the larger part of `timeout` seconds is left to the recovery of the next start."""
+        end = self._clock.monotonic_ns() + round(timeout * _FLUSH_SHARE * 1e9)
+        for directory in self._dirs:
+            directory.stop_by_ns = min(directory.stop_by_ns, end)
+
     def shutdown(self, timeout: float = 30.0) -> bool:
-        """Flush and close everything; the next start needs no recovery. What was only locked is left as it was. False when somebody
-        was still making logs after `timeout` seconds: then they are left to the recovery of the next start."""
+        """Flush and close everything; the next start needs no recovery. What was only locked is left as it was. False when the next start
+        has something to recover: not everything was flushed in time, a disk failed, or somebody was still making logs."""
         patience = SharedTimeout(self._clock, timeout)
+        self.stop_by(timeout)
         self.cleaner.shutdown(patience.left)
         self.housekeeper.shutdown(patience.left)
         self.flusher.shutdown(patience.left)
@@ -156,14 +165,15 @@ class LogManager:
         try:
             for each in list(self._logs.values()):
                 each.close()
+            clean = True
             for directory in self._dirs:
-                if self._loaded and not directory.offline:
-                    directory.finish()
+                if self._loaded:
+                    clean = directory.finish() and clean
                 directory.close()
             self._loaded = False
         finally:
             self._lock.release()
-        return True
+        return clean
 
     def _open_directory(
         self, directory: LogDir, partitions: Mapping[Key, PartitionSpec] | None, cluster_id: str

@@ -490,9 +490,9 @@ class PartitionLog:
         """Call back once everything below `offset` is on disk, with NONE, or with the error when it cannot be."""
         self._durability.on_durable(offset, callback)
 
-    def flush(self) -> None:
-        """Bring everything that is written now to the disk; a failed sync takes the log directory offline, for ever."""
-        self._durability.flush()
+    def flush(self) -> bool:
+        """Bring everything that is written now to the disk; False when something may not be there. See `Durability`."""
+        return self._durability.flush()
 
     # The start of the log.
 
@@ -553,21 +553,30 @@ class PartitionLog:
     # The end.
 
     def close(self) -> None:
-        """Flush, write what a quick start needs, and give up the files."""
+        """Flush, write what a quick start needs, and give up the files. What cannot be done, or not in time, is left to a recovery."""
+        if not self.available:
+            return
+        if not (self._finish() and self.flush()):
+            self._dir.clean = False
+        self.refuse(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def _finish(self) -> bool:
+        """Write what a quick start needs."""
         with self._maintenance, self._lock:
-            if self._refusal is not None:
-                return
+            if self._refusal is not None:  # the directory has just failed
+                return False
             end, active, _ = self._tail
+            if self._dir.time_is_up:
+                return end == self._waiters.durable and self._snapshot_offset == end and not active.is_prepared
             try:
                 if active.is_prepared:
                     active.finish()
                 if self._snapshot_offset != end:
                     self._write_snapshot(end)
             except OSError as error:
-                self._dir.clean = False  # the next start recovers
                 self._dir.note_error(error)
-        self.flush()
-        self.refuse(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+                return False
+        return True
 
     def move_away(self, directory: str) -> None:
         """The partition was deleted: no more calls, and its directory gets another name."""
