@@ -16,6 +16,7 @@ from typing import Any, cast
 
 import google_crc32c
 
+from barnabas.broker import inline_work
 from barnabas.broker.apis.table import TABLE
 from barnabas.broker.budget import NeedsHandler
 from barnabas.broker.catalog import CATALOG_FILE_NAME, Catalog, NewTopic, TopicInfo
@@ -57,6 +58,7 @@ class Asked:
             hung_up=False,
         )
         self.heavy = self.inline = False
+        self.buffer = None
         self.progress: Any = None
         self.request_channel = RequestChannel(100)
         self.body = body
@@ -186,12 +188,14 @@ class DataBroker:
     def run_as_processor(self, asked: Asked) -> bool:
         """As a processor does; False when it must be left to a handler."""
         asked.inline = True
+        inline_work.begin()
         try:
             self.run(asked)
         except NeedsHandler:
             asked.heavy = True
             return False
         finally:
+            inline_work.end()
             asked.inline = False
         return True
 

@@ -6,7 +6,7 @@ the cap loses its connection. Three places decide, each as early as it can:
 
     decoding   the sum of the announced list lengths, before anything is allocated for a list (`network/intake.py`)
     weighing   what the request would touch, where its bytes do not tell: `weigh` of an API module, asked once a request is decoded
-    running    an API that finds more work than it may do on a network thread raises `NeedsHandler`
+    running    an API or the log that finds more work than a light request may be raises `NeedsHandler` (`inline_work.py`)
 
 Thread: any. Lock: none, nothing here changes. Not compiled (`native.py`), because of `let_others_in`.
 """
@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from barnabas.broker.inline_work import NeedsHandler
 from barnabas.protocol.wire import let_others_in
 
 if TYPE_CHECKING:
@@ -26,11 +27,6 @@ __all__ = ["ELEMENTS_KEY", "Budget", "NeedsHandler", "let_others_in"]
 ELEMENTS_KEY = "barnabas.request.max.elements"
 SLICE = 256
 """How many elements a loop over a heavy request may touch before it calls `let_others_in`."""
-
-
-class NeedsHandler(Exception):
-    """Raised by an API while `request.inline` is true: the request is more than a network thread may do. A handler then calls the API
-    again, with the same request; what was done already is remembered in `request.progress`. Nothing was answered."""
 
 
 @dataclass(frozen=True, slots=True)

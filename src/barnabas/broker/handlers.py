@@ -17,6 +17,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from barnabas.broker import inline_work
 from barnabas.broker.budget import NeedsHandler
 from barnabas.broker.network.intake import decode_rest
 from barnabas.broker.network.plane import Plane
@@ -38,7 +39,7 @@ PRODUCE = int(ApiKey.PRODUCE)
 
 def execute(request: Request, services: Any) -> Response | None:
     """Run the API of a request. The response to send now, or None when the request was answered or will be later. Only what
-    ends the broker is raised, and, while a processor runs it, `NeedsHandler`."""
+    ends the broker is raised, and, while it runs as a light one, `NeedsHandler`."""
     try:
         message = request.row.handle(request, services)
     except KafkaError as error:
@@ -53,6 +54,20 @@ def execute(request: Request, services: Any) -> Response | None:
             request.local_done_ns = request.request_channel.now_ns()
         return None
     return request.prepare(message)
+
+
+def execute_light(request: Request, services: Any) -> Response | None:
+    """As `execute`, for a light request of an inline API: `NeedsHandler` when it is heavy after all. Then it is unanswered."""
+    request.inline = True
+    inline_work.begin()
+    try:
+        return execute(request, services)
+    except NeedsHandler:
+        request.heavy = True
+        raise
+    finally:
+        inline_work.end()
+        request.inline = False
 
 
 def execute_heavy(request: Request, services: Any, max_elements: int) -> Response | None:
@@ -134,7 +149,7 @@ class RequestHandler(ServerThread):
             if self._to_wake:
                 self._wake_processors()
 
-    def _handle(self, request: Request, now_ns: int) -> None:
+    def _prepare(self, request: Request, now_ns: int) -> None:
         may_block = request.heavy or not request.row.inline
         if may_block:
             self._baton_turn.end()
@@ -144,16 +159,20 @@ class RequestHandler(ServerThread):
             self._wake_processors()  # a finished response must not wait for what comes now
         if not request.local_done_ns:  # one that has waited comes back: that is RemoteTime
             request.dequeue_ns = now_ns
+
+    def _handle(self, request: Request, now_ns: int) -> None:
+        self._prepare(request, now_ns)
         try:
-            response = (
-                execute_heavy(request, self._services, self._max_elements)
-                if request.heavy
-                else execute(request, self._services)
-            )
-        finally:
-            buffer = request.buffer
-            if buffer is not None:
-                request.release_buffer()
+            response = self._execute(request)
+        except NeedsHandler:
+            if self._channel.put(request):
+                return
+            response = execute(request, self._services)  # the broker stops: no other handler takes it
+        except BaseException:
+            request.release_buffer()
+            raise
+        if request.buffer is not None:
+            request.release_buffer()
         self.handled += 1
         if response is not None:
             asleep = request.deliver(response)
@@ -161,6 +180,14 @@ class RequestHandler(ServerThread):
                 if not self._to_wake:
                     self._deferred_since_ns = request.complete_ns
                 self._to_wake[asleep] = None
+
+    def _execute(self, request: Request) -> Response | None:
+        """`NeedsHandler` when a request that looked light belongs among the heavy ones, of which only a few may run at a time."""
+        if request.heavy:
+            return execute_heavy(request, self._services, self._max_elements)
+        if request.row.inline:
+            return execute_light(request, self._services)
+        return execute(request, self._services)
 
     def _wake_processors(self) -> None:
         for processor in self._to_wake:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from barnabas.broker.apis.list_offsets import TIME_LOOKUP
 from barnabas.broker.apis.table import TABLE
 from barnabas.broker.catalog import NewTopic
 from barnabas.protocol.messages import alter_configs, delete_records, incremental_alter_configs
@@ -75,7 +76,7 @@ CUT = delete_records.DeleteRecordsRequest(
         (CHANGED, 200 * 2),
         (CHANGED_BY_PARTS, 200 * 2),
         (DescribeConfigsRequest(resources=[DescribeConfigsResource()] * 3), 50 * 3),
-        (offsets(0, MAX_TIMESTAMP, LATEST), 10 * 2),
+        (offsets(0, MAX_TIMESTAMP, LATEST), TIME_LOOKUP * 2),
         (DescribeLogDirsRequest(topics=[]), WIDE + 1),
         (DescribeTopicPartitionsRequest(response_partition_limit=5), 5),
         (DescribeTopicPartitionsRequest(response_partition_limit=2000), WIDE + 1),

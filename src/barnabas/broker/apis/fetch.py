@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 
 from barnabas.broker.apis.partition_lookup import NO_EPOCH, epoch_error, find_log
 from barnabas.broker.fetch_sessions import FetchContext, Results, TopicKey, Wanted
+from barnabas.broker.inline_work import NeedsHandler, unlimited
 from barnabas.broker.log.arrivals import LOOK, Arrivals
 from barnabas.broker.log.results import IsolationLevel, ReadResult
 from barnabas.broker.purgatory import DelayedOperation
@@ -63,16 +64,31 @@ PARTITION_OVERHEAD = 48
 
 
 def handle(request: Request, broker: BrokerServices) -> FetchResponse | None:
-    waited: DelayedFetch | None = request.progress
-    if waited is not None:
-        waited.finish()
+    progress: DelayedFetch | Fetch | None = request.progress
+    if isinstance(progress, DelayedFetch):
+        progress.go_on()
         return None
+    if progress is not None:
+        return _read(progress)
     body: FetchRequest = request.body
     version = request.header.api_version
     replica_id = body.replica_state.replica_id if version >= FIRST_VERSION_WITH_REPLICA_STATE else body.replica_id
     if replica_id >= 0:
         return _refuse_follower(request)
-    fetch = Fetch(request, broker, broker.fetch_sessions.new_context(body, version))
+    return _read(Fetch(request, broker, broker.fetch_sessions.new_context(body, version)))
+
+
+def _read(fetch: Fetch) -> FetchResponse | None:
+    """Answer now or later. A handler begins anew with what was too much for a light request, with the session as it is."""
+    try:
+        return _read_or_wait(fetch, fetch.broker)
+    except NeedsHandler:
+        fetch.request.progress = fetch
+        raise
+
+
+def _read_or_wait(fetch: Fetch, broker: BrokerServices) -> FetchResponse | None:
+    body: FetchRequest = fetch.request.body
     results = fetch.read()
     if body.max_wait_ms <= 0 or not fetch.readable or fetch.failed or fetch.size >= fetch.min_bytes:
         return fetch.answer(results)
@@ -89,6 +105,8 @@ def _wait(fetch: Fetch, wait_ms: int) -> None:
     """Let it wait, in a place where the end of its connection finds it."""
     connection = fetch.request.connection
     operation = DelayedFetch(fetch)
+    if fetch.request.inline and fetch.min_bytes > 1:
+        operation.ready()  # if it must look for its places in the logs, and that is too much, a handler does
     connection.waiting = operation
     if connection.channel is None:  # closed meanwhile, perhaps before there was anything to cancel
         operation.cancel()
@@ -99,7 +117,8 @@ def _wait(fetch: Fetch, wait_ms: int) -> None:
     if fetch.request.heavy:  # another handler may go on with it before this one has left
         fetch.request.release_buffer()
         fetch.request.local_done_ns = fetch.request.request_channel.now_ns()
-    fetch.broker.fetch_purgatory.try_complete_else_watch(operation, operation.keys, wait_ms * 1_000_000)
+    with unlimited():
+        fetch.broker.fetch_purgatory.try_complete_else_watch(operation, operation.keys, wait_ms * 1_000_000)
 
 
 def error_response(body: FetchRequest, version: int, error: KafkaError) -> FetchResponse:
@@ -205,6 +224,8 @@ class Fetch:
                 return
             limit = max(0, min(wanted.max_bytes, self._remaining))
             found = source.read(wanted.fetch_offset, limit, self._min_one_batch, self.isolation)
+        except NeedsHandler:
+            raise
         except KafkaError as failure:
             self._fail(wanted, failure.code, results)
             return
@@ -312,7 +333,7 @@ class DelayedFetch(DelayedOperation):
     fetch ready does not read its partitions, of which there may be very many: it goes back to the handlers.
     """
 
-    __slots__ = ("_available", "_fetch", "_lock", "_returned", "_waits")
+    __slots__ = ("_available", "_fetch", "_lock", "_owes", "_returned", "_waits")
 
     def __init__(self, fetch: Fetch) -> None:
         super().__init__()
@@ -320,6 +341,7 @@ class DelayedFetch(DelayedOperation):
         self._lock = threading.Lock()
         self._returned = threading.Lock()  # acquired once, by whoever gives it back to the handlers
         self._available = 0
+        self._owes = False  # completed, but a handler must still read and answer
         self._waits: dict[Hashable, _Wait] = {}
         for some in slices(fetch.readable):
             for wanted in some:
@@ -345,7 +367,10 @@ class DelayedFetch(DelayedOperation):
 
     def ready_for(self, key: Hashable) -> bool:
         wait = self._waits.get(key)
-        return wait is not None and self._ends(wait)
+        try:
+            return wait is not None and self._ends(wait)
+        except NeedsHandler:  # who appends does not look for places in the log, but has whoever answers look
+            return True
 
     def _ends(self, wait: _Wait) -> bool:
         """Whether this partition ends the wait, by itself or with what the others have."""
@@ -379,11 +404,36 @@ class DelayedFetch(DelayedOperation):
         """Complete on this thread, whatever that costs."""
         return super().force_complete()
 
+    def go_on(self) -> None:
+        """On a handler's thread, to which the request went back."""
+        if self._owes:
+            self._answer()
+        else:
+            self.finish()
+
     def on_complete(self) -> None:
+        self._fetch.request.connection.waiting = None
+        try:
+            self._answer()
+        except NeedsHandler:  # who appends does not do that much work for a reader
+            if not self._leave_to_handler():
+                with unlimited():
+                    self._answer()
+
+    def _leave_to_handler(self) -> bool:
         request = self._fetch.request
-        request.connection.waiting = None
+        if not request.local_done_ns or request.buffer is not None:
+            return False  # the thread that ran the request has not left it
+        self._owes = request.heavy = True
+        request.progress = self
+        return request.request_channel.put(request)
+
+    def _answer(self) -> None:
+        request = self._fetch.request
         try:
             message = self._fetch.answer(self._fetch.read())
+        except NeedsHandler:
+            raise
         except Exception:
             log.exception("%r failed", self)
             message = error_response(

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 FIRST_VERSION_OF_TIMESTAMP = {-1: 1, -2: 1, -3: 7, -4: 8, -5: 9, -6: 11}
 MAX_TIMESTAMP = -3
-TIME_LOOKUP = 10
-"""How many elements of a list a look-up by time weighs."""
+TIME_LOOKUP = 1 << 20
+"""A look-up by time is always heavy: where many batches have one time, it goes over all of them."""
 NEVER_TIERED = (-5, -6)
 FIRST_VERSION_WITH_EPOCH = 4
 

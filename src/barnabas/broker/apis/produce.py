@@ -251,6 +251,8 @@ class Appending:
             if records is None or version < FIRST_VERSION_WITH_ZSTD:
                 records = check_records(records, version)
             result = partition_log.append(records, 0, _CLIENT, None, self._expansion)
+        except NeedsHandler:
+            raise self._step_back() from None
         except KafkaError as error:
             if inline and isinstance(error, ExpansionUsedUp):
                 raise self._step_back() from None

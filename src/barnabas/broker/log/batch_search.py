@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import google_crc32c
 
+from barnabas.broker.inline_work import SYSTEM_CALL_WORK, spend
 from barnabas.records.batch import HEADER, HEADER_SIZE, MAGIC_V2, PREFIX_SIZE, BatchHeader, header_problem
 
 Read = Callable[[int, int], bytes]
@@ -110,6 +111,7 @@ class BatchSearch:
     def _search(self, position: int, offsets: Offsets) -> FoundBatch | None:
         pattern, wanted = _pattern(offsets), _FIRST_LOOK
         while self.end - position >= HEADER_SIZE and self._effort > 0:
+            spend(SYSTEM_CALL_WORK + wanted)
             chunk, wanted = self._read(position, wanted), _FURTHER_LOOK
             for match in pattern.finditer(chunk):
                 found = self._candidate(position + match.start(), offsets)
@@ -126,7 +128,9 @@ class BatchSearch:
         """In pieces, so that a wrong length cannot cost more memory than a chunk."""
         crc = 0
         while position < end:
-            part = self._read(position, min(_CHUNK, end - position))
+            size = min(_CHUNK, end - position)
+            spend(SYSTEM_CALL_WORK + size)
+            part = self._read(position, size)
             if not part:
                 break
             crc = google_crc32c.extend(crc, part)

@@ -161,7 +161,7 @@ class Compaction:
     def _clean_group(self, group: list[Segment]) -> None:
         """Several segments become one, which has the name of the first."""
         new = Segment(self._files, self._log.directory, group[0].base_offset, suffix=CLEANED_SUFFIX)
-        writer = SegmentWriter(new, self._files, self._config.index_interval_bytes, self._limits.buffer_bytes)
+        writer = SegmentWriter(new, self._files, self._config.index_interval, self._limits.buffer_bytes)
         self._producers = self._log.last_records_of_producers()
         try:
             modified = group[-1].modified_ms()

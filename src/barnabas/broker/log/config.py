@@ -18,6 +18,9 @@ LOG_APPEND_TIME = "LogAppendTime"
 PRODUCER_CODEC = "producer"
 UNCOMPRESSED = "uncompressed"
 
+MAX_INDEX_INTERVAL = 65_536
+"""Whatever a topic asks for: a read that begins between two entries goes over all batches between them."""
+
 _TOPIC_KEYS = {
     "segment_bytes": "segment.bytes",
     "segment_ms": "segment.ms",
@@ -85,6 +88,11 @@ class LogConfig:
         """Whether an uncompressed batch whose timestamps are not too late is written as it comes."""
         created = self.timestamp_type != LOG_APPEND_TIME and self.timestamp_before_max_ms == MAX_LONG
         return created and not self.compacted and self.compression_type in (PRODUCER_CODEC, UNCOMPRESSED)
+
+    @property
+    def index_interval(self) -> int:
+        """Bytes between two entries of the offset index."""
+        return min(self.index_interval_bytes, MAX_INDEX_INTERVAL)
 
     @property
     def compacted(self) -> bool:

@@ -22,10 +22,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from barnabas.broker.inline_work import leave_light_lane, wait_for
 from barnabas.broker.log import lookup
 from barnabas.broker.log.arrivals import Arrivals
 from barnabas.broker.log.batch_search import MAX_RELATIVE_OFFSET
-from barnabas.broker.log.config import LogConfig
+from barnabas.broker.log.config import MAX_LONG, LogConfig
 from barnabas.broker.log.durability import Durability
 from barnabas.broker.log.expansion import Expansion
 from barnabas.broker.log.index import IndexDamaged
@@ -197,7 +198,7 @@ class PartitionLog:
             self._segment_bytes = config.segment_bytes
             largest = min(config.max_message_bytes, config.segment_bytes)
             self._ordinary_limit = largest if config.keeps_plain_batches else 0
-            self._index_interval = config.index_interval_bytes
+            self._index_interval = config.index_interval
             self._after_max_ms = config.timestamp_after_max_ms
             self._flush_messages = config.flush_messages
             self._reader.records_limit = decompressed_limit(config.max_message_bytes)
@@ -228,17 +229,26 @@ class PartitionLog:
             header, body = look_into(records, self.config, (origin, guard is not None), now, self.name, room)
         else:
             body = records[PREFIX_SIZE:]
-        with self._lock:
+        if self._flush_messages != MAX_LONG and self._flush_is_due(self._tail[0] + header.last_offset_delta):
+            leave_light_lane()
+        if not self._lock.acquire(blocking=False):
+            wait_for(self._lock)
+        try:
             if guard is not None:
                 self._producers.check_verified(header, guard)
             result = self._append_locked(header, body, leader_epoch, origin, now)
+        finally:
+            self._lock.release()
         if self._durability.begins_early:
             self._begin_early()
-        if result.last_offset - self._waiters.durable >= self._flush_messages - 1:
+        if self._flush_is_due(result.last_offset):
             self.flush()
             if self._dir.offline:  # nobody can say whether the batch will be found again
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name}: the flush failed")
         return result
+
+    def _flush_is_due(self, last_offset: int) -> bool:
+        return last_offset - self._waiters.durable >= self._flush_messages - 1
 
     def _append_locked(
         self, header: BatchHeader, body: bytes | memoryview, leader_epoch: int, origin: AppendOrigin, now: int
@@ -322,6 +332,7 @@ class PartitionLog:
                 or segment.index_room <= 0
                 or last - segment.base_offset > MAX_RELATIVE_OFFSET
             ):
+                leave_light_lane()
                 segment, position = self._roll(), 0
             if not position:
                 segment.set_limits(self.config, max_time, now)

@@ -404,7 +404,7 @@ class _Loader:
         """Check a segment and rebuild what belongs to it. Its end offset, and whether nothing had to be cut off."""
         segment.txn_index.reset()
         checked = 0
-        interval, epoch = self._request.config.index_interval_bytes, self._epochs.latest
+        interval, epoch = self._request.config.index_interval, self._epochs.latest
         for scan in segment.rebuild(recovery_point, interval, epoch, recovery_point, ends_by):
             replay_rows(self._producers, scan, self._request.now_ms, segment, recovery_point)
             for epoch, offset in EPOCH_ROW.iter_unpack(scan.take_epochs()):

@@ -17,6 +17,7 @@ import os
 import threading
 from collections.abc import Iterator
 
+from barnabas.broker.inline_work import leave_light_lane, spend
 from barnabas.broker.log.batch_search import MAX_RELATIVE_OFFSET, BatchSearch, FoundBatch, Offsets
 from barnabas.broker.log.config import LogConfig
 from barnabas.broker.log.files import FileSystem, OpenFile, Pin
@@ -44,6 +45,8 @@ _UNSEEN = -1
 _FIRST_CHUNK = 4 * 1024
 """Between two entries of the index lie about as many bytes: most look-ups need no more."""
 _SCAN_CHUNK = 16 * 1024
+_SCAN_WORK = 4
+"""To go over the headers of small batches takes about as long as to compare the checksum of so many times the bytes."""
 _FILL_CHUNK = 1 << 20
 FILL_LIMIT = 128 * 1024
 """Producers that wait for the disk get zeros ahead of their batches when a flush brings less than this. More would only pay for writing
@@ -360,6 +363,7 @@ class Segment:
 
     def rebuild_indexes(self, interval: int) -> None:
         """Write both indexes anew from the batches that are there; under the log's append lock."""
+        leave_light_lane()
         for _ in self.rebuild(NOWHERE, interval):
             pass
         self.finish()
@@ -500,6 +504,7 @@ class Segment:
         while end - position >= HEADER_SIZE:
             at = position - begin
             if at + PLACE_SIZE > len(chunk):
+                spend(_SCAN_WORK * wanted)
                 chunk, begin, at = file.use(pread, min(wanted, end - position), position), position, 0
                 wanted = _SCAN_CHUNK
             place = place_or_none(chunk, at, position)

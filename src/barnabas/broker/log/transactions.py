@@ -13,6 +13,7 @@ import threading
 from bisect import bisect_right
 from collections.abc import Sequence
 
+from barnabas.broker.inline_work import leave_light_lane
 from barnabas.broker.log.batch_search import BatchSearch
 from barnabas.broker.log.files import FileSystem
 from barnabas.broker.log.index import IndexDamaged
@@ -176,6 +177,7 @@ class CommittedReader:
                 return ()
             return _overlapping(segments, offset, self._end_of(region, offset, tail))
         except IndexDamaged:
+            leave_light_lane()
             with self._append_lock:
                 repair(self._files, self._reader.view.segments)
             return _overlapping(segments, offset, self._end_of(region, offset, tail))

@@ -145,7 +145,7 @@ class Request:
         self.buffer: PooledBuffer | None = None
         self.payload: bytes | memoryview | None = None  # the frame, while it is left to a handler to decode it
         self.heavy = False  # more than the budget of a light request (`broker/budget.py`)
-        self.inline = False  # whether a processor runs it now; the API may raise NeedsHandler then
+        self.inline = False  # whether it runs as a light one now; the API may raise NeedsHandler then
         self.progress: Any = None  # what an API has done before it raised NeedsHandler; the API's own
         self.size = 0
         self.dequeue_ns = self.local_done_ns = self.complete_ns = self.response_dequeue_ns = self.end_ns = 0

@@ -11,7 +11,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from barnabas.broker.budget import NeedsHandler
-from barnabas.broker.handlers import execute
+from barnabas.broker.handlers import execute_light
 from barnabas.broker.network.request import Request, Response
 
 if TYPE_CHECKING:
@@ -54,19 +54,15 @@ class ShortCut:
         """The response to send now, or None when the request was answered or will be later. `NeedsHandler` when the request must be
         queued after all: it is unanswered, heavy, and still has its bytes."""
         request.dequeue_ns = start_ns = self._now_ns()
-        request.inline = True
         try:
-            response = execute(request, self._plane.services)
+            response = execute_light(request, self._plane.services)
         except NeedsHandler:
-            request.inline = False
-            request.heavy = True
             self.stepped_back += 1
             self._check_time(request, start_ns, self._now_ns())
             raise
         except BaseException:
             request.release_buffer()
             raise
-        request.inline = False
         self.runs += 1
         if request.buffer is not None:
             request.release_buffer()
