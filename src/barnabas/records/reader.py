@@ -8,10 +8,13 @@ from __future__ import annotations
 from barnabas.records.batch import CorruptBatch
 
 MIN_DECOMPRESSED_LIMIT = 16 * 1024 * 1024
+STORED_LIMIT = 2**31 - 1
+"""How large the records of a stored batch may become: nobody knows what `max.message.bytes` was when it was accepted. Kafka's clients
+in Java cannot hold more."""
 
 
 def decompressed_limit(max_message_bytes: int) -> int:
-    """How large the records of a batch may become when they are decompressed."""
+    """How large the records of a batch that comes in may become when they are decompressed."""
     return max(MIN_DECOMPRESSED_LIMIT, 10 * max_message_bytes)
 
 
