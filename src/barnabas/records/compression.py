@@ -14,6 +14,7 @@ zstd    frame format.
 from __future__ import annotations
 
 import struct
+import zlib
 from typing import Any
 
 import cramjam
@@ -35,6 +36,13 @@ _LZ4_HEAD = bytes.fromhex("04224d18604082")
 _LZ4_BLOCK = 64 * 1024
 _LZ4_LENGTH = struct.Struct("<I")
 _LZ4_NOT_COMPRESSED = 0x8000_0000
+_LZ4_FIXED_FLAGS, _LZ4_FLAGS = 0xE3, 0x60
+"""Of the flags, those that Java insists on: version 1, independent blocks, no dictionary."""
+_LZ4_BLOCK_CHECKSUM, _LZ4_SIZE, _LZ4_CHECKSUM = 0x10, 0x08, 0x04
+_LZ4_SMALL_BLOCKS = 64
+"""So many blocks may be as small as they like."""
+_GZIP_START = 64 * 1024
+_GZIP_FORMAT = 31
 _FIRST_GUESS = 64 * 1024
 _NO_ROOM = "failed to write whole buffer"
 """What the library says when the records are larger than the buffer; anything else it says is about the data."""
@@ -168,3 +176,39 @@ def _decompress_snappy_block(block: Buffer, target: memoryview, at: int) -> int:
         raise ExpandsTooFar(SNAPPY, len(target))
     written: int = cramjam.snappy.decompress_raw_into(block, target[at : at + size])
     return at + written
+
+
+def check_frame(codec: int, data: Buffer, size: int) -> None:
+    """CorruptBatch unless all `size` plain bytes are in one gzip member or lz4 frame that Java reads, with nothing around it. `data` is what
+    `decompress` has read: it reads several in a row, at which librdkafka loses records, fails again and again, or crashes."""
+    if codec == GZIP:
+        _check_gzip_member(data, size)
+    elif codec == LZ4:
+        _check_lz4_frame(data, size)
+
+
+def _check_gzip_member(data: Buffer, size: int) -> None:
+    """The last member tells its size; when that is all of it, and the first is not empty, there is only one."""
+    try:
+        first = zlib.decompressobj(_GZIP_FORMAT).decompress(data[:_GZIP_START], 1)
+    except zlib.error as error:
+        raise CorruptBatch(f"gzip: {error}") from error
+    if not first or int.from_bytes(data[-4:], "little") != size & 0xFFFF_FFFF:
+        raise CorruptBatch("gzip: the records are not in one member")
+
+
+def _check_lz4_frame(data: Buffer, size: int) -> None:
+    if bytes(data[:4]) != _LZ4_HEAD[:4] or data[4] & _LZ4_FIXED_FLAGS != _LZ4_FLAGS:
+        raise CorruptBatch("lz4: the records do not begin with a frame of independent blocks")
+    flags = data[4]
+    position = len(_LZ4_HEAD) + (8 if flags & _LZ4_SIZE else 0)
+    checksum = 4 if flags & _LZ4_BLOCK_CHECKSUM else 0
+    blocks = 0
+    while length := int.from_bytes(data[position : position + 4], "little"):
+        position += 4 + (length & ~_LZ4_NOT_COMPRESSED) + checksum
+        blocks += 1
+        if blocks > _LZ4_SMALL_BLOCKS + size // _LEAST_BLOCK:
+            raise CorruptBatch(f"lz4: blocks are smaller than {_LEAST_BLOCK} bytes")
+    position += 8 if flags & _LZ4_CHECKSUM else 4
+    if not blocks or position != len(data):
+        raise CorruptBatch("lz4: the records are not in one frame")

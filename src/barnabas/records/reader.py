@@ -10,10 +10,13 @@ from barnabas.records.batch import CorruptBatch
 MIN_DECOMPRESSED_LIMIT = 16 * 1024 * 1024
 MAX_DECOMPRESSED_LIMIT = 128 * 1024 * 1024
 """Whatever a topic allows: a batch is decompressed in one piece. A little more than the largest request."""
+STORED_LIMIT = 2**31 - 1
+"""How large the records of a stored batch may become: nobody knows what the limits were when it was accepted. Kafka's clients
+in Java cannot hold more."""
 
 
 def decompressed_limit(max_message_bytes: int) -> int:
-    """How large the records of a batch may become when they are decompressed."""
+    """How large the records of a batch that comes in may become when they are decompressed."""
     return min(MAX_DECOMPRESSED_LIMIT, max(MIN_DECOMPRESSED_LIMIT, 10 * max_message_bytes))
 
 

@@ -178,6 +178,16 @@ def test_a_batch_with_more_keys_than_fit_is_cleaned_too(store: CompactedStore) -
     assert sorted(record.offset for record in records(store.log)) == list(range(5, 35))
 
 
+def test_whatever_was_accepted_can_be_cleaned_and_looked_up_also_under_a_smaller_limit(tmp_path: Path) -> None:
+    with CompactedStore(tmp_path, max_message_bytes=2_000_000) as store:
+        store.put((b"large", bytes(18_000_000)), (b"k", b"old"), codec=4)  # some hundred bytes in zstd
+        store.put((b"k", b"new"))
+        store.log.config = replace(store.log.config, max_message_bytes=1000)
+        assert store.log.offset_for_timestamp(NOW_MS).offset == 0
+        store.clean_all()
+        assert [header.record_count for header, _ in batches(store.log)] == [1, 1]
+
+
 def test_a_log_append_time_stays(tmp_path: Path) -> None:
     with CompactedStore(tmp_path, timestamp_type="LogAppendTime") as store:
         store.put((b"a", b"1"), (b"b", None), timestamp=5)

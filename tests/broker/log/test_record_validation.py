@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
+import io
+import random
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import lz4.frame  # type: ignore[import-untyped]
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -88,6 +93,56 @@ BAD_RECORDS = {
 def test_records_that_are_not_what_the_header_says_are_refused(store: Store, case: str, codec: int) -> None:
     assert refused(store, holding(BAD_RECORDS[case], 3, codec)).code == ErrorCode.INVALID_RECORD
     store.log.append(holding(b"".join(GOOD), 3, codec))
+
+
+SKIPPABLE = struct.pack("<II", 0x184D2A50, 8) + b"skipped!"
+HALVES = b"".join(GOOD[:2]), GOOD[2]
+WHOLE = b"".join(GOOD)
+LARGE = b"".join(record(number, random.Random(number).randbytes(100_000)) for number in range(3))
+SINGLE_BYTES = b"".join(b"\1\0\0\x80%c" % byte for byte in b"".join(record(number, bytes(99)) for number in range(3)))
+
+
+def lz4_frame(plain: bytes, **options: object) -> bytes:
+    return bytes(lz4.frame.compress(plain, **{"block_linked": False, **options}))
+
+
+ODD_FRAMES = {
+    "two gzip members": (1, gzip.compress(HALVES[0]) + gzip.compress(HALVES[1])),
+    "an empty gzip member first": (1, gzip.compress(b"") + gzip.compress(WHOLE)),
+    "an empty gzip member last": (1, gzip.compress(WHOLE) + gzip.compress(b"")),
+    "two lz4 frames": (3, lz4_frame(HALVES[0]) + lz4_frame(HALVES[1])),
+    "an empty lz4 frame first": (3, lz4_frame(b"") + lz4_frame(WHOLE)),
+    "an empty lz4 frame last": (3, lz4_frame(WHOLE) + lz4_frame(b"")),
+    "a skippable lz4 frame first": (3, SKIPPABLE + lz4_frame(WHOLE)),
+    "a skippable lz4 frame last": (3, lz4_frame(WHOLE) + SKIPPABLE),
+    "lz4 blocks that refer to earlier ones": (3, lz4_frame(LARGE, block_linked=True)),
+    "an lz4 block for each byte": (3, bytes.fromhex("04224d18604082") + SINGLE_BYTES + bytes(4)),
+}
+
+
+@pytest.mark.parametrize("case", ODD_FRAMES)
+def test_what_clients_cannot_read_in_one_go_is_refused(store: Store, case: str) -> None:
+    """librdkafka aborts at an empty gzip member, loses what is behind the first one, and fails at lz4 frames again and again."""
+    codec, data = ODD_FRAMES[case]
+    head = Batch([b""] * 3, codec=codec).build()[:HEADER_SIZE]
+    assert refused(store, sealed(bytes(head) + data)).code == ErrorCode.INVALID_RECORD
+
+
+@pytest.mark.parametrize(
+    "options", [{"content_checksum": True}, {"block_checksum": True}, {"store_size": False}], ids=str
+)
+def test_lz4_frames_of_every_kind_that_clients_read_are_accepted(store: Store, options: dict[str, bool]) -> None:
+    head = Batch([b""] * 3, codec=3).build()[:HEADER_SIZE]
+    data = lz4_frame(LARGE, block_size=lz4.frame.BLOCKSIZE_MAX64KB, **options)
+    store.log.append(sealed(bytes(head) + data))
+
+
+def test_gzip_with_a_long_file_name_is_accepted(store: Store) -> None:
+    packed = io.BytesIO()
+    with gzip.GzipFile("name" * 100, "wb", fileobj=packed) as file:
+        file.write(WHOLE)
+    head = Batch([b""] * 3, codec=1).build()[:HEADER_SIZE]
+    store.log.append(sealed(bytes(head) + packed.getvalue()))
 
 
 @pytest.mark.parametrize("codec", CODECS[1:], ids=CODEC_NAMES[1:])

@@ -42,7 +42,7 @@ from barnabas.records.batch import (
 from barnabas.records.compression import compress, decompress
 from barnabas.records.kernel.compaction import move_timestamps
 from barnabas.records.kernel.record_layout import record_spans, select_records
-from barnabas.records.reader import MIN_DECOMPRESSED_LIMIT
+from barnabas.records.reader import STORED_LIMIT
 
 if TYPE_CHECKING:
     from barnabas.broker.log.files import FileSystem
@@ -51,8 +51,6 @@ log = logging.getLogger(__name__)
 
 Pace = Callable[[int], None]
 """Called after so many bytes were read or written: waits when the cleaner must, and raises CleaningAborted when it shall stop."""
-
-_MOST_DECOMPRESSED_RATIO = 10
 
 
 class CleaningAborted(Exception):
@@ -295,8 +293,7 @@ def _batch_size(chunk: bytes, at: int) -> int:
 
 
 def _plain_records(header: BatchHeader, batch: bytes) -> bytes:
-    limit = max(MIN_DECOMPRESSED_LIMIT, _MOST_DECOMPRESSED_RATIO * len(batch))
-    return decompress(header.codec, batch[HEADER_SIZE:], limit)
+    return decompress(header.codec, memoryview(batch)[HEADER_SIZE:], STORED_LIMIT)
 
 
 def _with_horizon(header: BatchHeader, records: bytes, horizon: int) -> bytes:

@@ -15,7 +15,7 @@ from barnabas.broker.log.segment import Segment
 from barnabas.records.batch import HEADER_SIZE, BatchHeader, CorruptBatch, parse_header
 from barnabas.records.compression import decompress
 from barnabas.records.kernel.record_layout import MIN_LONG, RecordTimes, find_time
-from barnabas.records.reader import decompressed_limit
+from barnabas.records.reader import STORED_LIMIT
 
 LATEST = -1
 EARLIEST = -2
@@ -130,10 +130,9 @@ def _look_into(
     reader: LogReader, segment: Segment, place: Place, timestamp: int, start: int
 ) -> tuple[BatchHeader, RecordTimes]:
     batch = segment.read(place.position, place.size)
-    limit = max(reader.records_limit, decompressed_limit(place.size))
     try:
         header = parse_header(batch)
-        data = decompress(header.codec, memoryview(batch)[HEADER_SIZE : header.size], limit)
+        data = decompress(header.codec, memoryview(batch)[HEADER_SIZE : header.size], STORED_LIMIT)
         if header.log_append_time:
             earliest = MIN_LONG if header.max_timestamp >= timestamp else MAX_LONG
         else:

@@ -52,7 +52,6 @@ from barnabas.log_limit import MINUTE_NS, LogLimit
 from barnabas.records.batch import CONTROL_BIT, PREFIX, PREFIX_SIZE, TIMESTAMP_TYPE_BIT, BatchHeader
 from barnabas.records.control import EndMarker
 from barnabas.records.kernel.record_layout import check_batch
-from barnabas.records.reader import decompressed_limit
 
 if TYPE_CHECKING:
     from barnabas.broker.log.log_dir import LogDir
@@ -206,7 +205,6 @@ class PartitionLog:
             self._index_interval = config.index_interval
             self._after_max_ms = config.timestamp_after_max_ms
             self._flush_messages = config.flush_messages
-            self._reader.records_limit = decompressed_limit(config.max_message_bytes)
             self._prepare_again()
 
     def _prepare_again(self) -> None:

@@ -20,7 +20,6 @@ from barnabas.broker.log.index import IndexDamaged
 from barnabas.broker.log.places import CorruptLog, Place
 from barnabas.broker.log.segment import Segment, let_go
 from barnabas.net.send import FileRegion
-from barnabas.records.reader import MIN_DECOMPRESSED_LIMIT
 
 log = logging.getLogger(__name__)
 
@@ -54,12 +53,10 @@ class View(NamedTuple):
 class LogReader:
     """Finds batches in the segments of one log."""
 
-    __slots__ = ("_before", "_boundaries", "_hints", "_recent", "_repair", "records_limit", "view")
+    __slots__ = ("_before", "_boundaries", "_hints", "_recent", "_repair", "view")
 
     def __init__(self, segments: list[Segment], repair: Callable[[Segment, str], None]) -> None:
         self._repair = repair
-        self.records_limit = MIN_DECOMPRESSED_LIMIT
-        """How large the records of a batch may become in a look-up that must decompress them."""
         self._hints: dict[int, Hint] = {}
         self._boundaries: dict[int, Boundary] = {}  # by the position up to which somebody wanted to read
         self._before: Tail | None = None  # what `tail_before` found last

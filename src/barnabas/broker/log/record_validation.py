@@ -29,7 +29,7 @@ from barnabas.records.batch import (
     CorruptBatch,
     crc32c,
 )
-from barnabas.records.compression import CODEC_NAMES, GZIP, LZ4, NONE, ZSTD, compress, decompress
+from barnabas.records.compression import CODEC_NAMES, GZIP, LZ4, NONE, ZSTD, check_frame, compress, decompress
 from barnabas.records.kernel.record_layout import RecordFacts, UnfitRecords, check_records, unfit_records
 from barnabas.records.reader import decompressed_limit
 
@@ -102,9 +102,9 @@ def _plain_records(header: BatchHeader, body: bytes, config: LogConfig, room: Ex
         return body, RECORDS_AT
     limit = decompressed_limit(config.max_message_bytes)
     records = memoryview(body)[RECORDS_AT:]
-    if room is None:
-        return decompress(header.codec, records, limit), 0
-    return room.decompress(header.codec, records, limit), 0
+    data = (room.decompress if room else decompress)(header.codec, records, limit)
+    check_frame(header.codec, records, len(data))
+    return data, 0
 
 
 # The rules for records.
