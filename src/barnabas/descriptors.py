@@ -7,6 +7,7 @@ Thread: any. Lock: none; the limit is asked each time, because it may be changed
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 
@@ -40,11 +41,13 @@ def leaves_reserve(fd: int) -> bool:
     return fd < limit - min(MOST_RESERVED, max(FEWEST_RESERVED, limit // _RESERVED_SHARE))
 
 
-def room_for_connections() -> bool:
-    """Whether the next connection would leave enough descriptors for files."""
+def room_for_connections(some_fd: int) -> bool:
+    """Whether the next connection would leave enough descriptors for files; `some_fd` is copied to find the lowest free number."""
     try:
-        fd = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
+        fd = os.dup(some_fd)
+    except OSError as error:
+        if error.errno not in (errno.EMFILE, errno.ENFILE):
+            raise
         return False
     os.close(fd)
     return leaves_reserve(fd)

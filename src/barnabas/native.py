@@ -64,6 +64,7 @@ MODULES = (
     "barnabas.net.deadlines",
     "barnabas.net.frame",
     "barnabas.net.mute",
+    "barnabas.net.pace",
     "barnabas.net.read_on",
     "barnabas.net.reading",
     "barnabas.net.results",

@@ -188,7 +188,7 @@ def test_a_large_claim_allocates_only_what_arrives() -> None:
                     assert reader.read(channel) is None
             grown = process.memory_info().rss - before
             assert grown < 10_000_000
-            assert pool.used() in (0, 1000)
+            assert pool.used() in (0, 65_536)
 
 
 def test_a_peer_that_sent_as_much_before_gets_its_memory_at_once() -> None:
@@ -235,11 +235,11 @@ def test_the_pooled_reader_never_reads_past_a_frame() -> None:
 
 def test_without_memory_the_reader_keeps_the_size_and_the_order_of_waiting() -> None:
     """RP-25: first come, first served; a newcomer does not overtake."""
-    pool = SimpleMemoryPool(10)
-    holder = pool.try_allocate(10)
+    pool = SimpleMemoryPool(100)
+    holder = pool.try_allocate(100)
     assert holder is not None
     reader = PooledReader(1000, pool)
-    with channel_with([frame(b"first")]) as first, channel_with([frame(b"second")]) as second:
+    with channel_with([frame(b"first" * 20)]) as first, channel_with([frame(b"second" * 20)]) as second:
         assert reader.read(first) is None
         assert first.muted_for_memory
         assert not reader.resume(first)
@@ -247,9 +247,9 @@ def test_without_memory_the_reader_keeps_the_size_and_the_order_of_waiting() -> 
         assert reader.read(second) is None  # there is memory, but `first` waits longer
         assert list(reader.waiters) == [first, second]
         assert reader.resume(first)
-        receive = reader.read(first)
-        assert receive is not None
-        assert bytes(receive.payload) == b"first"
+        while (receive := reader.read(first)) is None:
+            assert not first.muted_for_memory
+        assert bytes(receive.payload) == b"first" * 20
         receive.release()
         assert reader.resume(second)
         assert not reader.waiters

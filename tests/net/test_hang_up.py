@@ -39,11 +39,11 @@ def test_the_owner_hears_once_that_a_muted_peer_hung_up(
 
 
 def test_a_connection_that_breaks_while_it_waits_for_memory_is_closed_at_once(make_network: MakeNetwork) -> None:
-    pool = SimpleMemoryPool(10)
+    pool = SimpleMemoryPool(100)
     network = make_network(memory_pool=pool)
-    holder = pool.try_allocate(10)
+    holder = pool.try_allocate(100)
     channel, peer = network.open()
-    peer.sendall(frame(b"abc"))
+    peer.sendall(frame(b"abc" * 10))
     network.poll_until(lambda: channel.muted_for_memory)
     reset(peer)
     assert network.disconnection() == (channel, DisconnectReason.IO_ERROR)
@@ -52,15 +52,15 @@ def test_a_connection_that_breaks_while_it_waits_for_memory_is_closed_at_once(ma
 
 def test_a_peer_that_finished_sending_gets_memory_and_its_answer(make_network: MakeNetwork) -> None:
     """RP-21: its request is whole in the socket."""
-    pool = SimpleMemoryPool(10)
+    pool = SimpleMemoryPool(100)
     network = make_network(memory_pool=pool)
-    holder = pool.try_allocate(10)
+    holder = pool.try_allocate(100)
     assert holder is not None
     channel, peer = network.open()
-    peer.sendall(frame(b"abc"))
+    peer.sendall(frame(b"abc" * 10))
     network.poll_until(lambda: channel.muted_for_memory)
     peer.shutdown(socket.SHUT_WR)
     network.poll_until(lambda: channel.hung_up)
     holder.release()
-    assert network.payload() == b"abc"
+    assert network.payload() == b"abc" * 10
     assert network.disconnection() == (channel, DisconnectReason.REMOTE_CLOSE)

@@ -96,8 +96,8 @@ def test_two_threads_that_release_at_the_same_moment_count_once(pool: MemoryPool
     other.release()
 
 
-def test_listeners_hear_only_that_memory_came_back(pool: MemoryPool) -> None:
-    """RP-25: the step from nothing free to something free, not every release."""
+def test_listeners_hear_that_memory_came_back_while_somebody_waits(pool: MemoryPool) -> None:
+    """RP-25: not of every release."""
     calls: list[int] = []
 
     def listener() -> None:
@@ -106,14 +106,25 @@ def test_listeners_hear_only_that_memory_came_back(pool: MemoryPool) -> None:
     pool.add_listener(listener)
     buffers = [pool.try_allocate(100) for _ in range(10)]
     assert pool.try_allocate(100) is None
-    for buffer in buffers:
+    waiting = pool.open(100)
+    assert not pool.claim(waiting)
+    assert pool.is_short()
+    for buffer in buffers[:2]:
         assert buffer is not None
         buffer.release()
-    assert calls == [100]
+    assert calls == [100, 200]
+    while waiting.room < waiting.size:
+        assert pool.claim(waiting)
+    assert not pool.is_short()
+    for buffer in buffers[2:5]:
+        assert buffer is not None
+        buffer.release()
+    assert calls == [100, 200]
+    more = [pool.try_allocate(100) for _ in range(4)]
+    assert not pool.claim(pool.open(100))
     pool.remove_listener(listener)
-    buffers = [pool.try_allocate(100) for _ in range(10)]
-    buffers[0].release()  # type: ignore[union-attr]
-    assert calls == [100]
+    more[0].release()  # type: ignore[union-attr]
+    assert calls == [100, 200]
 
 
 @pytest.mark.parametrize("size", [0, -1])

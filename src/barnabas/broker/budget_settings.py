@@ -37,7 +37,9 @@ BUDGET = (
         "barnabas.response.unsent.bytes",
         ConfigType.LONG,
         67_108_864,
-        "While the answers to heavy requests that clients have not taken yet hold more memory than this, no further heavy request begins.",
+        "While the answers to heavy requests that clients have not taken yet hold more memory than this, no further heavy request begins. "
+        "While all answers that clients are slow to take hold more, connections that take less than 64 KiB/s of one for 5 seconds are "
+        "closed, the oldest first, until the others fit.",
         between(1, 2**63 - 1),
     ),
 )

@@ -138,7 +138,11 @@ NETWORK = (
         MINUS_ONE_OR_MORE,
     ),
     ConfigKey(
-        "socket.send.buffer.bytes", INT, -1, "SO_SNDBUF; -1 leaves it to the operating system.", MINUS_ONE_OR_MORE
+        "socket.send.buffer.bytes",
+        INT,
+        102_400,
+        "SO_SNDBUF; -1 leaves it to the operating system, which may then hold megabytes for each client that does not read.",
+        MINUS_ONE_OR_MORE,
     ),
     ConfigKey(
         "socket.receive.buffer.bytes",

@@ -51,6 +51,7 @@ class DisconnectReason(Enum):
     FIRST_FRAME_TIMEOUT = "first request not received in time"
     FRAME_TIMEOUT = "request not received in time"
     STALLED = "stalled in the middle of a request while others waited for memory"
+    SLOW = "response taken too slowly while unsent responses used up their memory (barnabas.response.unsent.bytes)"
     WRITE_TIMEOUT = "response not read in time"
     AUTHENTICATION_TIMEOUT = "not authenticated in time"
     AUTHENTICATION_FAILED = "authentication failed"

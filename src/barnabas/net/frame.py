@@ -6,20 +6,20 @@
 Role: two readers with one interface, `read` (at most one whole frame per call) and `next_buffered` (a frame from bytes that were read
 before, without touching the socket). `ReadAheadReader` serves an unlimited pool: one `recv_into` of a shared scratch may hold several
 frames, what is left stays on the channel. `PooledReader` serves a bounded pool: it reads exactly the 4 bytes, then exactly the body, and
-claims memory for what has arrived. In both, memory grows with the bytes that arrive, never with the announced size.
+claims memory before it reads (memory_pool.py). In both, memory grows with the bytes that arrive, never with the announced size.
 Errors: BlockingIOError = nothing there now; EndOfStream, InvalidReceive, OversizedClaim, OSError = close the channel.
 Thread: one reader per selector, used by its owner only; no lock.
 """
 
 from __future__ import annotations
 
-from mmap import mmap
 from struct import Struct
 from typing import Protocol, cast
 
 from barnabas.errors import BarnabasError
 from barnabas.net.channel import Channel, Receive
 from barnabas.net.memory_pool import MemoryPool, PooledBuffer
+from barnabas.net.pace import Pace
 
 __all__ = ["EndOfStream", "FrameReader", "InvalidReceive", "PooledReader", "ReadAheadReader", "make_reader"]
 
@@ -30,10 +30,10 @@ SCRATCH_BYTES = 64 * 1024
 _SMALL_FRAME = SCRATCH_BYTES // 2
 _TLS_BEGINS = (b"\x16\x03", b"\x15\x03")  # a handshake, or the alert with which a TLS port refuses plaintext
 
-_POOLED_READ = 256 * 1024  # a pool may be exceeded by as much
-_SMALL_SHARE = 64  # a frame of this part of a pool is small, one of more than the scratch never
+_POOLED_READ = 256 * 1024
 STALLED_NS = 1_000_000_000
-CREDIT_BYTES = 64 * 1024  # who sends less than this in that time has stalled
+PACE_BYTES = 64 * 1024  # who sends less than this in that time has stalled,
+PACE_SHARE = 16  # or less than this part of its frame
 _HTTP_BEGINS = int.from_bytes(b"HTTP", "big")
 
 
@@ -204,81 +204,65 @@ def _begin_body(channel: Channel, size: int, begin: memoryview) -> bytearray:
 
 
 class PooledReader:
-    """Reads the size, then the body; every byte of a body that arrives is charged to the pool, none that is only announced.
+    """Reads the size, then the body, as far as the pool lets it. Without memory channels wait in `muted_for_memory`, in the order in which
+    they began to. While others wait, a channel whose frame is claimed whole must be quick to send the rest."""
 
-    Without memory channels wait in `muted_for_memory`, in the order in which they began to. When all memory is held by unfinished frames
-    nothing would come back until they are whole, so one channel at a time reads on credit then: the pool is exceeded by that frame at
-    most. A channel that has the credit and sends less than `CREDIT_BYTES` in `STALLED_NS` while others wait loses its connection.
-    Small frames are charged too, but never wait: each is a small part of the pool, and whoever fills the pool with large frames that
-    never end disturbs nobody who sends ordinary requests.
-    """
-
-    __slots__ = (
-        "_credit",
-        "_credit_bytes",
-        "_credit_ns",
-        "_max_size",
-        "_pool",
-        "_scratch",
-        "_small",
-        "_view",
-        "bytes_in",
-        "waiters",
-    )
+    __slots__ = ("_finishing", "_max_size", "_pace", "_pool", "_scratch", "_view", "bytes_in", "waiters")
 
     def __init__(self, max_size: int, pool: MemoryPool) -> None:
         self._max_size = max_size
         self._pool = pool
         self._scratch = bytearray(SCRATCH_BYTES)
         self._view = memoryview(self._scratch)
-        self._small = min(SCRATCH_BYTES, pool.size // _SMALL_SHARE)
-        self._credit: Channel | None = None  # who reads on credit, until its frame is whole
-        self._credit_ns = -1  # since when its progress is measured; -1: from the next look on
-        self._credit_bytes = 0  # what it has sent since then
+        self._finishing: dict[Channel, None] = {}  # their frames are claimed whole and not small
+        self._pace = Pace(STALLED_NS)
         self.bytes_in = 0
         self.waiters: dict[Channel, None] = {}  # in the order in which they found no memory
 
     def read(self, channel: Channel) -> Receive | None:
-        if channel.body is not None:
-            return self._read_body(channel)
+        buffer = channel.buffer
+        if buffer is not None:
+            return self._read_body(channel, buffer)
         if not self._read_size(channel):
             return None
         if not channel.body_size:
             return Receive(channel, b"")
-        # Whoever waits longer goes first, else a lucky newcomer could starve a waiter.
-        if (self.waiters and channel.body_size > self._small) or not self._open(channel):
-            self._wait(channel)
-            return None
+        buffer = channel.buffer = self._pool.open(channel.body_size)
+        channel.body_received = 0
+        channel.body = buffer.data
         try:
-            return self._read_body(channel)
+            return self._read_body(channel, buffer)
         except BlockingIOError:
             return None  # the size was read: the frame has begun and its deadline runs
 
     def resume(self, channel: Channel) -> bool:
         """The first waiter asks again; False when there is still no memory."""
-        if not (self._may_read(channel, channel.buffer) if channel.buffer is not None else self._open(channel)):
+        buffer = channel.buffer
+        if buffer is not None and not self._claim(channel, buffer):
             return False
         channel.muted_for_memory = False
         del self.waiters[channel]
         return True
 
     def stalled(self, now_ns: int) -> Channel | None:
-        """The channel that has the credit, when it hardly uses it although others wait. Called whenever somebody waits."""
-        if self._credit is None or not self.waiters:
+        """A channel that could finish its frame and hardly sends anything, although others wait for memory."""
+        if not self._pool.is_short():
+            self._pace.clear()
             return None
-        if self._credit_ns >= 0 and now_ns - self._credit_ns < STALLED_NS:
-            return None
-        if self._credit_ns >= 0 and self._credit_bytes < CREDIT_BYTES:
-            return self._credit
-        self._credit_ns = now_ns
-        self._credit_bytes = 0
+        for channel in self._finishing:
+            if self._pace.is_slow(
+                channel, channel.body_received, max(PACE_BYTES, channel.body_size // PACE_SHARE), now_ns
+            ):
+                return channel
         return None
 
     def forget(self, channel: Channel) -> None:
-        """The channel leaves the selector."""
-        self.waiters.pop(channel, None)
-        if self._credit is channel:
-            self._credit = None
+        """The channel leaves the selector. If it waits for memory, it will get none."""
+        if channel in self.waiters:
+            del self.waiters[channel]
+            if channel.buffer is not None:
+                channel.buffer.release()
+        self._no_longer_finishing(channel)
 
     def next_buffered(self, channel: Channel) -> Receive | None:
         """Exact reads leave nothing over."""
@@ -286,10 +270,6 @@ class PooledReader:
 
     def has_next(self, channel: Channel) -> bool:
         return False
-
-    def _wait(self, channel: Channel) -> None:
-        channel.muted_for_memory = True
-        self.waiters[channel] = None
 
     def _read_size(self, channel: Channel) -> bool:
         start = len(channel.leftover)
@@ -305,61 +285,42 @@ class PooledReader:
         channel.body_size = size
         return True
 
-    def _open(self, channel: Channel) -> bool:
-        """A buffer for the frame whose size was read."""
-        buffer = self._pool.open(channel.body_size)
-        if buffer is None:
+    def _claim(self, channel: Channel, buffer: PooledBuffer) -> bool:
+        """Whether more of the frame may be read."""
+        if not self._pool.claim(buffer):
             return False
-        if not self._may_read(channel, buffer):
-            buffer.release()
-            return False
-        if buffer.size > SCRATCH_BYTES and not buffer.reused:
-            # Pages that no byte has arrived for take no memory, and all of them go back to the system at the end.
-            buffer.data = mmap(-1, buffer.size)
-        channel.buffer = buffer
+        if buffer.claim.whole:
+            self._finishing[channel] = None
+        if buffer.room == buffer.size > SCRATCH_BYTES and len(buffer.data) < buffer.size:
+            buffer.make_whole()
         channel.body = buffer.data
-        channel.body_received = 0
         return True
 
-    def _may_read(self, channel: Channel, buffer: PooledBuffer) -> bool:
-        """Whether more of a frame may be read: there is memory, or this one has the credit."""
-        if buffer.size <= self._small or buffer.reused or self._pool.available() > 0 or self._credit is channel:
-            return True
-        if self._credit is not None or not self._pool.only_unfinished():
-            return False
-        self._credit = channel
-        self._credit_ns = -1
-        return True
-
-    def _read_body(self, channel: Channel) -> Receive | None:
-        buffer = channel.buffer
-        if buffer is None:
-            raise BarnabasError(f"{channel!r} reads a body without memory")
-        if not self._may_read(channel, buffer):
-            self._wait(channel)
-            return None
+    def _read_body(self, channel: Channel, buffer: PooledBuffer) -> Receive | None:
         received = channel.body_received
-        remaining = buffer.size - received
+        if received == buffer.room and not self._claim(channel, buffer):
+            channel.muted_for_memory = True
+            self.waiters[channel] = None
+            return None
         data = buffer.data
-        if isinstance(data, bytearray) and len(data) < buffer.size:  # a small frame: its memory grows as it comes
-            part = self._view[: min(remaining, SCRATCH_BYTES)]
+        stop = min(buffer.room, received + _POOLED_READ)
+        if isinstance(data, bytearray) and len(data) < buffer.size:  # its memory grows as it comes
+            part = self._view[: min(stop - received, SCRATCH_BYTES)]
             count = self._receive(channel, part)
             data += part[:count]
         else:
-            stop = received + min(remaining, _POOLED_READ)
             count = self._receive(channel, memoryview(data)[received:stop])
-        buffer.charge(count)
-        if self._credit is channel:
-            self._credit_bytes += count
-        channel.body_received = received + count
-        return self._complete(channel, buffer) if count == remaining else None
-
-    def _complete(self, channel: Channel, buffer: PooledBuffer) -> Receive:
+        channel.body_received = received = received + count
+        if received < buffer.size:
+            return None
         channel.body = channel.buffer = None
-        buffer.finish()
-        if self._credit is channel:
-            self._credit = None
-        return Receive(channel, memoryview(buffer.data)[: buffer.size], buffer)
+        self._no_longer_finishing(channel)
+        return Receive(channel, memoryview(data)[:received], buffer)
+
+    def _no_longer_finishing(self, channel: Channel) -> None:
+        if channel in self._finishing:
+            del self._finishing[channel]
+            self._pace.forget(channel)
 
     def _receive(self, channel: Channel, into: memoryview) -> int:
         count = channel.recv_into(into)

@@ -1,9 +1,16 @@
 """Memory pools: the bound on bytes of requests that were read but not yet handled (RP-25, `queued.max.request.bytes`).
 
-Role: a pool counts; it hands out `PooledBuffer`s. A buffer is charged for the bytes that really arrive, so the 4-byte size of an
-unauthenticated peer costs nothing. As in Kafka the bound is not strict: a charge of any size succeeds while something is free, so that
-one request larger than what is left cannot wait for ever.
-Thread: any (processors allocate, request handlers release). Lock: `_lock` of each pool; listeners run outside it.
+Role: a pool counts; it hands out `PooledBuffer`s. A frame claims memory before it is read, but what it may claim depends on what has
+arrived: with a claim of n bytes it may hold `n / LEAD`, then it must claim twice as much, until all of it is claimed. So
+
+    who announces much and sends little costs little;
+    a frame that is claimed whole can be read to its end, and its memory comes back;
+    all others together hold a small part of the pool. When none is claimed whole, nothing would come back: then the one that has waited
+    longest is let through, beyond the limit.
+
+What large frames hold is never more than the pool, or one frame and 1 / LEAD of the pool. Small frames are claimed whole and never wait:
+each is a small part of the pool, and whoever fills it with large frames that never end disturbs nobody who sends ordinary requests.
+Thread: any (processors claim, request handlers release). Lock: `_lock` of each pool; listeners run outside it.
 """
 
 from __future__ import annotations
@@ -12,7 +19,8 @@ import logging
 import threading
 import weakref
 from collections.abc import Callable
-from mmap import mmap
+from contextlib import suppress
+from mmap import MADV_REMOVE, mmap
 from typing import Protocol
 
 from barnabas.errors import BarnabasError
@@ -28,6 +36,11 @@ __all__ = [
 ]
 
 log = logging.getLogger(__name__)
+
+LEAD = 16
+SMALL_BYTES = 64 * 1024
+SMALL_SHARE = 64
+"""A frame of up to SMALL_BYTES, and up to this part of the pool, is small."""
 
 
 class OversizedClaim(BarnabasError):
@@ -48,66 +61,71 @@ class MemoryPool(Protocol):
     def unlimited(self) -> bool: ...
     def available(self) -> int: ...
     def used(self) -> int: ...
-    def open(self, size: int) -> PooledBuffer | None:
-        """A buffer for `size` bytes, charged as they arrive. None when the pool cannot serve another one now."""
+    def open(self, size: int) -> PooledBuffer:
+        """A buffer for a frame of `size` bytes; none may be read yet."""
+
+    def claim(self, buffer: PooledBuffer) -> bool:
+        """Let `buffer` hold more: its `room` grows. Else it waits, behind those that do already, and a listener is told when to ask
+        again."""
 
     def try_allocate(self, size: int) -> PooledBuffer | None:
-        """A buffer that is charged for all its bytes at once. None when nothing is free."""
+        """A buffer that is claimed whole. None when nothing is free."""
 
-    def only_unfinished(self) -> bool:
-        """Whether all that is used belongs to buffers that are still being filled: nothing comes back before one is whole."""
+    def is_short(self) -> bool:
+        """Whether somebody waits."""
 
     def add_listener(self, listener: Callable[[], None]) -> None: ...
     def remove_listener(self, listener: Callable[[], None]) -> None: ...
 
 
-class Charge:
-    """What a buffer costs its pool now; outlives the buffer, so that a leak can be booked. The pool's lock guards it."""
+class Claim:
+    """What a buffer takes of its pool; outlives the buffer, so that a leak can be booked. The pool's lock guards it."""
 
-    __slots__ = ("bytes", "finished")
+    __slots__ = ("bytes", "whole")
 
     def __init__(self) -> None:
         self.bytes = 0
-        self.finished = False  # all its bytes have arrived
+        self.whole = False  # claimed whole, and not small: its memory comes back
 
 
 class PooledBuffer:
-    """Room for `size` bytes of a pool; `data` holds what arrived. `release` gives what was charged back, once, from any thread."""
+    """Room for a frame of `size` bytes; `data` holds what arrived. `release` gives what was claimed back, once, from any thread."""
 
-    __slots__ = ("__weakref__", "_finalizer", "_pool", "cost", "data", "reused", "size")
+    __slots__ = ("__weakref__", "_finalizer", "_pool", "claim", "data", "room", "size")
 
-    def __init__(self, size: int, data: bytearray, reused: bool, pool: _BoundedPool | None) -> None:
+    def __init__(self, size: int, pool: _BoundedPool | None, room: int = 0) -> None:
         self.size = size
-        self.data: bytearray | mmap = data
-        self.reused = reused  # True: `data` is whole and paid for, and belongs to the pool again after release
-        self.cost = Charge()
+        self.data: bytearray | mmap = bytearray()
+        self.room = room  # how many bytes it may hold now
+        self.claim = Claim()
         self._pool = pool  # None once it is released
-        self._finalizer: weakref.finalize[[Charge], PooledBuffer] | None = None
+        self._finalizer: weakref.finalize[[Claim], PooledBuffer] | None = None
 
     @property
     def released(self) -> bool:
         return self._pool is None
 
-    def charge(self, count: int) -> None:
-        """`count` bytes more have arrived."""
-        pool = self._pool
-        if pool is not None:
-            pool.charge(self, count)
-
-    def finish(self) -> None:
-        """Its last byte has arrived."""
-        pool = self._pool
-        if pool is not None:
-            pool.finish(self)
+    def make_whole(self) -> None:
+        """All of it is claimed: from now on `data` need not grow. Pages that no byte has arrived for take no memory. They are shared ones,
+        because the system may put private ones into huge pages, of which a frame would take more than its size."""
+        begun = self.data
+        whole = mmap(-1, self.size)
+        whole[: len(begun)] = begun
+        self.data = whole
 
     def release(self) -> None:
         """Give the bytes back; a second call does nothing."""
         pool = self._pool
-        if pool is not None:
-            pool.give_back(self)
+        if pool is None:
+            return
+        data = self.data
+        if isinstance(data, mmap):
+            with suppress(OSError):
+                data.madvise(MADV_REMOVE)  # gone at once, although the request may keep its views for a while
+        pool.give_back(self)
 
     def __repr__(self) -> str:
-        return f"<PooledBuffer size={self.size} charged={self.cost.bytes} released={self.released}>"
+        return f"<PooledBuffer size={self.size} claimed={self.claim.bytes} released={self.released}>"
 
 
 class UnlimitedMemoryPool:
@@ -123,11 +141,14 @@ class UnlimitedMemoryPool:
         return 0
 
     def open(self, size: int) -> PooledBuffer:
-        return PooledBuffer(size, bytearray(), False, None)
+        return PooledBuffer(size, None, size)
 
     try_allocate = open
 
-    def only_unfinished(self) -> bool:
+    def claim(self, buffer: PooledBuffer) -> bool:
+        return True
+
+    def is_short(self) -> bool:
         return False
 
     def add_listener(self, listener: Callable[[], None]) -> None:
@@ -141,13 +162,14 @@ class UnlimitedMemoryPool:
 
 
 class _BoundedPool:
-    """The lock of a pool that can run out, and those who want to know when memory comes back."""
+    """The lock of a pool that can run out, those who wait for memory, and those who want to know when there may be some."""
 
     unlimited = False
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._listeners: tuple[Callable[[], None], ...] = ()
+        self._waiting: dict[PooledBuffer, None] = {}  # in the order in which they began to
 
     def add_listener(self, listener: Callable[[], None]) -> None:
         with self._lock:
@@ -157,36 +179,79 @@ class _BoundedPool:
         with self._lock:
             self._listeners = tuple(one for one in self._listeners if one != listener)
 
-    def charge(self, buffer: PooledBuffer, count: int) -> None:
-        """`count` bytes of `buffer` have arrived."""
-        raise AssertionError(f"{type(self).__name__} has no charge")
+    def open(self, size: int) -> PooledBuffer:
+        if size <= 0:
+            raise ValueError(f"a claim must be positive, not {size}")
+        return PooledBuffer(size, self)
 
-    def finish(self, buffer: PooledBuffer) -> None:
-        """The last byte of `buffer` has arrived."""
+    def claim(self, buffer: PooledBuffer) -> bool:
+        waiting = self._waiting
+        with self._lock:
+            first = self._may_overtake(buffer) or not waiting or next(iter(waiting)) is buffer
+            if not first or not self._take(buffer):
+                waiting[buffer] = None
+                return False
+            another = buffer in waiting
+            if another:
+                del waiting[buffer]
+                another = bool(waiting)
+        if another:  # whose turn it is now
+            self._notify()
+        return True
 
-    def only_unfinished(self) -> bool:
-        return False
+    def try_allocate(self, size: int) -> PooledBuffer | None:
+        buffer = self.open(size)
+        with self._lock:
+            return buffer if self._take_whole(buffer) else None
 
     def give_back(self, buffer: PooledBuffer) -> None:
         """`buffer` is not needed any more."""
-        raise AssertionError(f"{type(self).__name__} has no give_back")
+        with self._lock:
+            if buffer._pool is None:  # another thread released it meanwhile
+                return
+            buffer._pool = None
+            self._waiting.pop(buffer, None)
+            self._take_back(buffer)
+            short = bool(self._waiting)
+        if short:
+            self._notify()
+
+    def is_short(self) -> bool:
+        return bool(self._waiting)
+
+    # What a kind of pool decides; called with the lock.
+
+    def _may_overtake(self, buffer: PooledBuffer) -> bool:
+        """Whether `buffer` need not wait for its turn."""
+        return False
+
+    def _take(self, buffer: PooledBuffer) -> bool:
+        """Let `buffer` hold more, if that is possible now."""
+        return self._take_whole(buffer)
+
+    def _take_whole(self, buffer: PooledBuffer) -> bool:
+        """Let `buffer` hold all of its frame, if anything is free."""
+        raise AssertionError(f"{type(self).__name__} has no memory")
+
+    def _take_back(self, buffer: PooledBuffer) -> None:
+        raise AssertionError(f"{type(self).__name__} has no memory")
 
     def _notify(self) -> None:
-        """Only what comes back while nothing was free is told: otherwise nobody can be waiting."""
         for listener in self._listeners:
             listener()
 
 
 class SimpleMemoryPool(_BoundedPool):
-    """A counter of free bytes; nothing is pre-allocated. `available` may be negative after a last, large claim."""
+    """A counter of free bytes; nothing is pre-allocated. It may be negative: after a frame beyond the limit, and for small frames."""
 
     def __init__(self, size: int) -> None:
         if size <= 0:
             raise ValueError(f"memory pool size must be positive, not {size}")
         super().__init__()
         self.size = size
+        self._small = max(LEAD, min(SMALL_BYTES, size // SMALL_SHARE))
         self._free = size
-        self._unfinished = 0  # charged to buffers that are still being filled
+        self._whole = 0  # frames that are claimed whole, without the small ones: memory comes back
 
     def available(self) -> int:
         return self._free
@@ -194,60 +259,46 @@ class SimpleMemoryPool(_BoundedPool):
     def used(self) -> int:
         return self.size - self._free
 
-    def open(self, size: int) -> PooledBuffer | None:
-        """Costs nothing yet, so it always succeeds; whether more may be read is the reader's decision."""
-        if size <= 0:
-            raise ValueError(f"a claim must be positive, not {size}")
-        return self._make(size)
+    def _may_overtake(self, buffer: PooledBuffer) -> bool:
+        return (
+            buffer.size <= self._small or buffer.claim.bytes > 0
+        )  # the sooner a frame is whole, the sooner its memory is back
 
-    def try_allocate(self, size: int) -> PooledBuffer | None:
-        if size <= 0:
-            raise ValueError(f"a claim must be positive, not {size}")
-        with self._lock:
-            if self._free <= 0:
-                return None
-            self._free -= size
-        buffer = self._make(size)
-        buffer.cost.bytes = size
-        buffer.cost.finished = True
-        return buffer
+    def _take(self, buffer: PooledBuffer) -> bool:
+        claimed = buffer.claim.bytes
+        wanted = min(buffer.size, max(self._small, 2 * claimed))
+        if wanted - claimed > self._free and buffer.size > self._small:
+            if self._whole:
+                return False
+            wanted = buffer.size
+        self._grant(buffer, wanted)
+        return True
 
-    def _make(self, size: int) -> PooledBuffer:
-        return PooledBuffer(size, bytearray(), False, self)
+    def _take_whole(self, buffer: PooledBuffer) -> bool:
+        """As in Kafka: a claim of any size succeeds while something is free, so that one that is larger need not wait for ever."""
+        if self._free <= 0:
+            return False
+        self._grant(buffer, buffer.size)
+        return True
 
-    def charge(self, buffer: PooledBuffer, count: int) -> None:
-        with self._lock:
-            if buffer._pool is not None:
-                self._free -= count
-                self._unfinished += count
-                buffer.cost.bytes += count
+    def _grant(self, buffer: PooledBuffer, wanted: int) -> None:
+        claim = buffer.claim
+        self._free -= wanted - claim.bytes
+        claim.bytes = wanted
+        if wanted < buffer.size:
+            buffer.room = wanted // LEAD
+            return
+        buffer.room = wanted
+        if wanted > self._small:
+            claim.whole = True
+            self._whole += 1
 
-    def finish(self, buffer: PooledBuffer) -> None:
-        with self._lock:
-            if buffer._pool is not None and not buffer.cost.finished:
-                buffer.cost.finished = True
-                self._unfinished -= buffer.cost.bytes
+    def _take_back(self, buffer: PooledBuffer) -> None:
+        self._book(buffer.claim)
 
-    def only_unfinished(self) -> bool:
-        with self._lock:
-            return self.size - self._free <= self._unfinished
-
-    def _take_back(self, cost: Charge) -> bool:
-        """Called with the lock. Whether nothing was free before."""
-        was_used_up = self._free <= 0
-        self._free += cost.bytes
-        if not cost.finished:
-            self._unfinished -= cost.bytes
-        return was_used_up
-
-    def give_back(self, buffer: PooledBuffer) -> None:
-        with self._lock:
-            if buffer._pool is None:  # another thread released it meanwhile
-                return
-            buffer._pool = None
-            was_used_up = self._take_back(buffer.cost)
-        if was_used_up:
-            self._notify()
+    def _book(self, claim: Claim) -> None:
+        self._free += claim.bytes
+        self._whole -= claim.whole
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} size={self.size} used={self.used()}>"
@@ -261,30 +312,31 @@ class LeakTrackingMemoryPool(SimpleMemoryPool):
         self.leaks = 0
         # A finalizer may run inside any allocation, also of a thread that holds `_lock` or a listener's lock: it takes no lock and
         # tells nobody. The next call into the pool books what it left here; a selector with waiting channels calls every poll.
-        self._leaked: list[Charge] = []
+        self._leaked: list[Claim] = []
 
-    def _make(self, size: int) -> PooledBuffer:
-        buffer = super()._make(size)
-        finalizer = weakref.finalize(buffer, self._on_leak, buffer.cost)
+    def open(self, size: int) -> PooledBuffer:
+        buffer = super().open(size)
+        finalizer = weakref.finalize(buffer, self._on_leak, buffer.claim)
         finalizer.atexit = False
         buffer._finalizer = finalizer
         return buffer
 
-    def _on_leak(self, cost: Charge) -> None:
-        self._leaked.append(cost)
+    def _on_leak(self, claim: Claim) -> None:
+        if claim.bytes:
+            self._leaked.append(claim)
 
     def _book_leaks(self) -> None:
         while self._leaked:
             try:
-                cost = self._leaked.pop()
+                claim = self._leaked.pop()
             except IndexError:  # another thread booked it
                 return
             with self._lock:
-                self._take_back(cost)
+                self._book(claim)
                 self.leaks += 1
             log.error(
                 "A request buffer of %d bytes was garbage-collected without release; its bytes were given back",
-                cost.bytes,
+                claim.bytes,
             )
             self._notify()
 
@@ -295,6 +347,11 @@ class LeakTrackingMemoryPool(SimpleMemoryPool):
 
     def used(self) -> int:
         return self.size - self.available()
+
+    def claim(self, buffer: PooledBuffer) -> bool:
+        if self._leaked:
+            self._book_leaks()
+        return super().claim(buffer)
 
     def try_allocate(self, size: int) -> PooledBuffer | None:
         if self._leaked:
@@ -328,39 +385,24 @@ class FixedSizeMemoryPool(_BoundedPool):
     def used(self) -> int:
         return self.size - self._free * self.buffer_size
 
-    def try_allocate(self, size: int) -> PooledBuffer | None:
-        if size <= 0:
-            raise ValueError(f"a claim must be positive, not {size}")
+    def open(self, size: int) -> PooledBuffer:
         if size > self.buffer_size:
             raise OversizedClaim(size, self.buffer_size)
-        with self._lock:
-            if not self._free:
-                return None
-            self._free -= 1
-            data = self._kept.pop() if self._kept else None
-        if data is None:
-            data = bytearray(self.buffer_size)
-        return PooledBuffer(size, data, True, self)
+        return super().open(size)
 
-    def open(self, size: int) -> PooledBuffer | None:
-        """A buffer of this pool is paid for as soon as it is taken."""
-        return self.try_allocate(size)
+    def _take_whole(self, buffer: PooledBuffer) -> bool:
+        if not self._free:
+            return False
+        self._free -= 1
+        buffer.data = self._kept.pop() if self._kept else bytearray(self.buffer_size)
+        buffer.room = buffer.size
+        return True
 
-    def charge(self, buffer: PooledBuffer, count: int) -> None:
-        """Paid for already."""
-
-    def give_back(self, buffer: PooledBuffer) -> None:
-        with self._lock:
-            if buffer._pool is None:
-                return
-            buffer._pool = None
-            if isinstance(buffer.data, bytearray):
-                self._kept.append(buffer.data)
+    def _take_back(self, buffer: PooledBuffer) -> None:
+        if isinstance(buffer.data, bytearray) and buffer.room:
+            self._kept.append(buffer.data)
             buffer.data = bytearray()
             self._free += 1
-            came_back = self._free == 1
-        if came_back:
-            self._notify()
 
     def __repr__(self) -> str:
         return f"<FixedSizeMemoryPool size={self.size} buffer_size={self.buffer_size} used={self.used()}>"

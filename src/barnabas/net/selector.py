@@ -264,11 +264,6 @@ class Selector:
 
     def _resume_waiters(self, pooled: PooledReader) -> None:
         """Channels that wait for memory get it in the order in which they began to wait (RP-25)."""
-        stalled = pooled.stalled(self._monotonic_ns())
-        if stalled is not None:
-            stalled.close_reason = DisconnectReason.STALLED
-            self._warnings.warning("stalled", "Closing connection %s: %s", stalled.id, stalled.close_reason.value)
-            self._dispose(stalled, True)
         while pooled.waiters:
             channel = next(iter(pooled.waiters))
             try:
@@ -374,6 +369,11 @@ class Selector:
         self._next_expiry_ns = now + _EXPIRY_CHECK_NS
         for channel, queue in self._timers.expired(now):
             self._expire_deadline(channel, queue)
+        stalled = self._pooled.stalled(now) if self._pooled is not None else None
+        if stalled is not None:
+            self._close_overdue(stalled, DisconnectReason.STALLED)
+        for slow in self.sending.overdue(now):
+            self._close_overdue(slow, DisconnectReason.SLOW)
         if self.idle_ns > 0:
             while (idle := self._table.expired(now, self.idle_ns)) is not None:
                 self._expire_idle(idle, now)
@@ -388,6 +388,12 @@ class Selector:
             return
         channel.close_reason = queue.reason
         log.info("Closing connection %s: %s (limit %d ms)", channel.id, queue.reason.value, limit_ms)
+        self._dispose(channel, True)
+
+    def _close_overdue(self, channel: Channel, reason: DisconnectReason) -> None:
+        """It keeps memory from others."""
+        channel.close_reason = reason
+        self._warnings.warning(reason.name, "Closing connection %s: %s", channel.id, reason.value)
         self._dispose(channel, True)
 
     def _name_stuck(self, channel: Channel, limit_ms: int) -> None:

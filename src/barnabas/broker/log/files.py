@@ -90,15 +90,16 @@ def _libc() -> Any:
 class Pin:
     """A file that the kernel keeps in memory without a descriptor: a mapping of its first page, which nobody touches."""
 
-    __slots__ = ("_address", "_pins")
+    __slots__ = ("_address", "_pins", "_unmap")
 
-    def __init__(self, address: int, pins: deque[None]) -> None:
+    def __init__(self, address: int, unmap: Callable[[int, int], int], pins: deque[None]) -> None:
         self._address = address
+        self._unmap = unmap
         self._pins = pins
         pins.append(None)
 
     def __del__(self) -> None:
-        _libc().munmap(self._address, _PAGE)
+        self._unmap(self._address, _PAGE)
         self._pins.pop()
 
 
@@ -218,7 +219,7 @@ class FileSystem:
         if libc is None or len(self._pins) >= MOST_PINS:
             return None
         address = libc.mmap(None, _PAGE, mmap.PROT_READ, mmap.MAP_SHARED, fd, 0)
-        return None if address == _MAP_FAILED else Pin(address, self._pins)
+        return None if address == _MAP_FAILED else Pin(address, libc.munmap, self._pins)
 
     if TYPE_CHECKING:
 

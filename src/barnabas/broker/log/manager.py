@@ -66,9 +66,9 @@ class LogManager:
         self.flush_stats = FlushStats()
         self._clock = clock
         self._files = files or FileSystem()
-        self._lock = FairLock()
         if settings.max_open_files:
             self._files.open_files.limit = settings.max_open_files
+        self._lock = FairLock()
         self._on_fatal = on_fatal
         self._loaded = False
         self._logs: dict[Key, PartitionLog] = {}

@@ -46,7 +46,7 @@ NO_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 class SocketOptions(NamedTuple):
     """What is set on sockets; -1 leaves a buffer to the operating system (RP-5)."""
 
-    send_buffer: int = -1
+    send_buffer: int = 102_400
     receive_buffer: int = -1
     backlog: int = 4096
 
@@ -200,7 +200,7 @@ class Acceptor(ServerThread):
         """As many as wait, up to a limit. The last descriptors of the process are left to files: what a connection must not have
         waits in the backlog."""
         assert self._socket is not None
-        if ready and not room_for_connections():
+        if ready and not room_for_connections(self._wake_out.fileno()):
             self._note_shortage("too few descriptors are left")
             return
         for _ in range(ACCEPTS_PER_TURN if ready else 0):

@@ -17,6 +17,7 @@ from barnabas.clock import Clock, SystemClock
 from barnabas.net.deadlines import Deadlines
 from barnabas.net.memory_pool import MemoryPool, UnlimitedMemoryPool
 from barnabas.net.read_on import READ_ON_PER_CONNECTION, READ_ON_PER_PROCESSOR
+from barnabas.net.sending import UnsentMemory
 
 if TYPE_CHECKING:
     from barnabas.broker.apis.table import ApiRow
@@ -48,6 +49,8 @@ class Plane:
     budget: Budget = field(default_factory=Budget)
     read_on: tuple[int, int] = (READ_ON_PER_CONNECTION, READ_ON_PER_PROCESSOR)
     """Bytes read while a response is stuck, per connection and per processor."""
+    unsent: UnsentMemory = field(default_factory=UnsentMemory)
+    """What responses take that clients are slow to read; one for all planes."""
     inline: bool = False
     """The short cut: processors run requests that cannot block themselves, while the queue is empty."""
     enabled_apis: Mapping[str, frozenset[int]] = field(default_factory=dict)

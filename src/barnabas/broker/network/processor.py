@@ -96,6 +96,7 @@ class Processor(ServerThread):
             TurnPoller(default_poller(), self._baton_turn, self._ring, self._may_stay_awake),
         )
         self.selector.reading.read_on = ReadOn(*plane.read_on)
+        self.selector.sending.memory = plane.unsent
         self._stand_in = plane.stand_in
         self.loop = threading.Lock()
         self.away_ns = 0  # since when this thread waits for the disk; 0 when it does not

@@ -36,6 +36,7 @@ from barnabas.errors import BarnabasError
 from barnabas.net.deadlines import Deadlines
 from barnabas.net.memory_pool import MemoryPool, SimpleMemoryPool, UnlimitedMemoryPool
 from barnabas.net.read_on import READ_ON_PER_PROCESSOR
+from barnabas.net.sending import UnsentMemory
 from barnabas.threads import FatalHandler
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ class SocketServer:
         self.quotas = ConnectionQuotas(config, self._clock)
         self.request_metrics = RequestMetrics(config["barnabas.request.log.threshold.ms"])
         self.memory_pool = _memory_pool(config["queued.max.request.bytes"])
+        self._unsent = UnsentMemory(config["barnabas.response.unsent.bytes"])
         self.data_plane = self._new_plane(DATA, config["queued.max.requests"], apis)
         self.control_plane: Plane | None = None
         self.pools: dict[str, RequestHandlerPool] = {}
@@ -113,6 +115,7 @@ class SocketServer:
             ),
             budget,
             _read_on(config),
+            self._unsent,
             inline_requests(config) and data,
             baton=Baton(gil_enabled() and data),
             shared_core=SharedCore(
