@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 import timeit
 from types import SimpleNamespace
 from typing import Any
@@ -202,6 +203,27 @@ def test_a_changed_limit_applies_to_a_client_that_is_being_measured() -> None:
     quota.set_limit({USER: "alice"}, 1_000_000)
     assert quota.rate_of("alice", "a") is rate
     assert rate.record(1, 1_000_000) == 0
+
+
+def test_very_many_limits_are_set_in_no_time_whoever_is_being_measured() -> None:
+    """Each limit copied all of them, and looked at every client that was being measured: minutes, at each start again."""
+    quota = ResourceQuota("Produce", 11, 1000)
+    quota.set_limit({CLIENT: None}, 100)
+    for number in range(2_000):
+        assert quota.rate_of("alice", f"client-{number}") is not None
+    begun = time.thread_time()
+    for number in range(20_000):
+        quota.set_limit({CLIENT: f"client-{number}"}, number + 1)
+    assert time.thread_time() - begun < 2
+    rate = quota.rate_of("alice", "client-7")
+    assert rate is not None
+    assert rate.limit == quota.limit_of("alice", "client-7") == 8
+    for number in range(20_000):
+        quota.set_limit({CLIENT: f"client-{number}"}, None)
+    assert len(quota.rates()) == 2_000
+    quota.set_limit({CLIENT: None}, None)
+    assert quota.rates() == []
+    assert quota.rate_of("alice", "client-7") is None
 
 
 def test_removing_the_last_limit_disables_quotas_again(quotas: ClientQuotas) -> None:

@@ -68,7 +68,7 @@ CONNECTIONS = (
         "max.connections.per.ip.overrides",
         ConfigType.LIST,
         (),
-        "Exceptions to max.connections.per.ip: address:count, separated by commas.",
+        "Exceptions to max.connections.per.ip: address:count, separated by commas. The names of hosts are looked up in the background.",
         Allowed(f"must be a list of host:count, at most {MOST_OVERRIDES} of them", _overrides_allowed),
         dynamic=True,
     ),

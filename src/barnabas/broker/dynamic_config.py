@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 ConfigEdit = Callable[[Mapping[str, str]], Mapping[str, str]]
 
 CLUSTER_DEFAULT = ""
-PATIENCE_SECONDS = 10.0
+PATIENCE_SECONDS = 1.0
 
 
 class DynamicBrokerConfig:

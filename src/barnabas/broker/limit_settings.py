@@ -60,6 +60,16 @@ LIMITS = (
         read_on_use=True,
     ),
     ConfigKey(
+        "barnabas.quota.max.entities",
+        ConfigType.INT,
+        10_000,
+        "Users, client ids, pairs of both and addresses that may have quotas of their own, in all. AlterClientQuotas refuses further ones "
+        "with POLICY_VIOLATION; those that there are can be changed and removed.",
+        between(0, 1_000_000),
+        dynamic=True,
+        read_on_use=True,
+    ),
+    ConfigKey(
         "barnabas.response.max.bytes",
         ConfigType.INT,
         33_554_432,

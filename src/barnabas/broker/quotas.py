@@ -3,8 +3,8 @@
 Role:    measures each client's rate over Kafka's sampled windows and says for how long it must be throttled. The answer
          goes out at once with `throttle_time_ms`; `request.throttle` then keeps the connection muted (KIP-219).
 Threads: any; `update` from whoever changes the catalog.
-Lock:    one per client and resource for its samples, one for the tables. The tables are replaced, never changed, so a
-         charge reads them without a lock.
+Lock:    one per client and resource for its samples, one for the tables. A charge takes the latter only for a client that it has not
+         seen since the last change of a limit.
 
 Cost when no quota is configured: `if quotas.enabled:` in the caller, one attribute.
 
@@ -140,19 +140,17 @@ class ResourceQuota:
     def set_limit(self, entity: Mapping[str, str | None], value: float | None) -> None:
         key = (_part(entity, "user"), _part(entity, "client-id"))
         with self._lock:
-            limits = dict(self._limits)
             if value is None:
-                limits.pop(key, None)
+                self._limits.pop(key, None)
             else:
-                limits[key] = value
-            self._limits = limits
-            self._clients = {}
-            self._rates = {tags: rate for tags, rate in self._rates.items() if self._adjust(tags, rate)}
-            self.enabled = bool(limits)
+                self._limits[key] = value
+            self._clients = {}  # a client that is measured gets its new limit with its next charge
+            self.enabled = bool(self._limits)
 
     def limit_of(self, user: str, client_id: str) -> float | None:
         """The limit that applies to a client, None when there is none."""
-        found = self._resolve(user, client_id)
+        with self._lock:
+            found = self._resolve(user, client_id)
         return None if found is None else found[1]
 
     def rate_of(self, user: str, client_id: str) -> ClientRate | None:
@@ -171,12 +169,14 @@ class ResourceQuota:
 
     def max_in_window(self, user: str, client_id: str) -> float:
         """What a client may use at once without certain throttling, were its windows empty."""
-        limit = self.limit_of(user, client_id)
-        return float("inf") if limit is None else limit * (self._window_count - 1) * self._window_ms / 1000
+        rate = self.rate_of(user, client_id)
+        return float("inf") if rate is None else rate.limit * (self._window_count - 1) * self._window_ms / 1000
 
     def rates(self) -> list[ClientRate]:
+        """Of clients that a limit applies to."""
         with self._lock:
-            return list(self._rates.values())
+            rates = list(self._rates.items())
+        return [rate for tags, rate in rates if self._applies(tags)]
 
     def forget_idle(self, now_ms: int) -> None:
         with self._lock:
@@ -185,7 +185,12 @@ class ResourceQuota:
                 self._rates = kept
                 self._clients = {}
 
-    # Under the lock, except `_resolve`, which reads one table that never changes.
+    def _applies(self, tags: _Key) -> bool:
+        with self._lock:
+            found = self._resolve(*tags)
+        return found is not None and found[0] == tags
+
+    # Under the lock.
 
     def _resolve(self, user: str, client_id: str) -> tuple[_Key, float] | None:
         """The most specific limit and whose rate it limits: Kafka's order of precedence."""
@@ -212,15 +217,8 @@ class ResourceQuota:
                 del self._rates[next(iter(self._rates))]
                 self._clients = {}
             rate = self._rates[tags] = ClientRate(tags, limit, self._window_count, self._window_ms)
+        rate.limit = limit
         return rate
-
-    def _adjust(self, tags: _Key, rate: ClientRate) -> bool:
-        """Give a client that is being measured its new limit; False when none applies any more."""
-        found = self._resolve(*tags)
-        if found is None or found[0] != tags:
-            return False
-        rate.limit = found[1]
-        return True
 
     def __repr__(self) -> str:
         return f"<ResourceQuota {self.resource} limits={len(self._limits)} clients={len(self._rates)}>"

@@ -76,6 +76,19 @@ def test_addresses_have_a_rate_of_new_connections(broker: AdminBroker) -> None:
     assert broker.connection_quotas.ip_rate("10.0.0.1") == 50
 
 
+def test_the_number_of_entities_has_a_limit(broker: AdminBroker) -> None:
+    """Clients choose the names; those that are there can be changed and removed all the same."""
+    broker.config.set_dynamic({"barnabas.quota.max.entities": "3"})
+    entries = [entry({"client-id": f"a{number}"}, producer_byte_rate=1.0) for number in range(4)]
+    assert alter(broker, *entries) == [0, 0, 0, ErrorCode.POLICY_VIOLATION]
+    assert alter(broker, entry({"client-id": "a0"}, consumer_byte_rate=2.0)) == [0]
+    assert alter(broker, entry({"client-id": "gone"}, producer_byte_rate=None)) == [0]
+    assert alter(broker, entries[3], validate_only=True) == [ErrorCode.POLICY_VIOLATION]
+    assert alter(broker, entry({"client-id": "a1"}, producer_byte_rate=None)) == [0]
+    assert alter(broker, entries[3]) == [0]
+    assert len(broker.catalog.snapshot.quotas) == 3
+
+
 def test_limits_survive_a_restart(tmp_path: Path) -> None:
     with AdminBroker(tmp_path / "data") as broker:
         assert alter(broker, entry(ALICE, producer_byte_rate=1000.0)) == [0]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 import threading
+from typing import Any
 
 import pytest
 
@@ -114,11 +116,42 @@ def test_a_limit_of_zero_refuses_everybody_but_the_overrides() -> None:
 
 def test_overrides_may_name_hosts_and_ipv6_addresses(caplog: pytest.LogCaptureFixture) -> None:
     quotas = quotas_with(max_connections_per_ip_overrides="localhost:1,[::1]:2,no.such.host.invalid:3")
+    wait_until(lambda: "is not known" in caplog.text)
     quotas.acquire("PLAINTEXT", "127.0.0.1")
     with pytest.raises(TooManyConnections):
         quotas.acquire("PLAINTEXT", "127.0.0.1")
     quotas.acquire("PLAINTEXT", "::1")
     assert "no.such.host.invalid is not known" in caplog.text
+
+
+def test_name_servers_that_do_not_answer_hold_up_no_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each change waited up to 5 s for them, and began a thread of its own."""
+    asked, answer, real = threading.Event(), threading.Event(), socket.getaddrinfo
+
+    def slow(host: Any, *arguments: Any, **names: Any) -> Any:
+        if str(host).endswith(".invalid"):
+            asked.set()
+            answer.wait(30)
+        return real(host, *arguments, **names)
+
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+    config = toy_config()
+    quotas = quotas_of(config)
+    key = "max.connections.per.ip.overrides"
+    try:
+        for number in range(3):
+            config.set_dynamic({key: f"a{number}.invalid:5,localhost:1,{OTHER}:0"})
+            quotas.configure(config)
+        assert asked.wait(30)
+        with pytest.raises(TooManyConnections):
+            quotas.acquire("PLAINTEXT", OTHER)
+        assert sum(thread.name == "barnabas-resolver" for thread in threading.enumerate()) == 1
+    finally:
+        answer.set()
+    wait_until(lambda: quotas._overrides.get("127.0.0.1") == 1)
+    config.set_dynamic({})
+    quotas.configure(config)
+    assert quotas._overrides == {}
 
 
 @pytest.mark.parametrize(

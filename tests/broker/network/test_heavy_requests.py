@@ -274,6 +274,34 @@ def test_no_heavy_request_begins_while_others_do_not_take_their_answers() -> Non
     assert channel.take(0, seat) is second
 
 
+def test_an_address_that_does_not_take_its_answers_waits_alone() -> None:
+    """Whoever holds a third of the memory begins no further heavy request, and others do not notice."""
+    clock = ManualClock()
+    channel = RequestChannel(clock=clock, budget=Budget(unsent_bytes=10_000))
+    sink = CollectingSink()
+    channel.add_processor(sink)
+    seat = channel.sit_down()
+    first, second, other = heavy(channel, "10.0.0.1"), heavy(channel, "10.0.0.1"), heavy(channel, "10.0.0.2")
+    channel.put(first)
+    channel.put(second)
+    assert channel.take(0, seat) is first
+    channel.send_response(answer(first, 4_000))
+    channel.put(heavy(channel, "10.0.0.1"))
+    channel.put(other)
+    assert channel.take(0, seat) is other
+    assert channel.take(0, seat) is None
+    assert channel.slow_depth() == 2
+    clock.advance(PATIENCE_NS / 1e9)
+    channel.drop_slow_answers()
+    assert isinstance(sink.responses[-1], CloseConnectionResponse)
+    channel.drop_slow_answers()
+    assert len(sink.responses) == 2, "the same one is not closed twice at once"
+    channel.answer_gone(first.connection)
+    assert channel.take(0, seat) is second
+    channel.send_response(answer(second, 4_000))
+    assert len(channel.clear()) == 1
+
+
 def test_the_objects_of_a_heavy_request_do_not_wait_for_its_client() -> None:
     channel = RequestChannel()
     request = heavy(channel)

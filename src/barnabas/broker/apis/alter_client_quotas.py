@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from barnabas.broker.services import BrokerServices
 
 _LOCK = threading.Lock()
+ENTITIES_KEY = "barnabas.quota.max.entities"
 
 Changes = dict[QuotaEntity, dict[str, float | None]]
 
@@ -38,6 +39,7 @@ def handle(request: Request, broker: BrokerServices) -> AlterClientQuotasRespons
     body: AlterClientQuotasRequest = request.body
     times = Counter(_entity(entry) for entry in body.entries)
     changes: Changes = {}
+    room = _Room(broker)
     texts = ErrorTexts()
     answers = []
     for entry in body.entries:
@@ -45,7 +47,9 @@ def handle(request: Request, broker: BrokerServices) -> AlterClientQuotasRespons
         try:
             if times[entity] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "The entity is named twice in one request.")
-            changes[entity] = _change(entity, entry)
+            change = _change(entity, entry)
+            room.take(entity, change)
+            changes[entity] = change
         except KafkaError as error:
             answers.append(_answer(entry, error, texts))
         else:
@@ -73,6 +77,23 @@ def _change(entity: QuotaEntity, entry: EntryData) -> dict[str, float | None]:
         change[operation.key] = None if operation.remove else operation.value
         check_value(entity, operation.key, change[operation.key])
     return change
+
+
+class _Room:
+    """For how many more entities there is room. Requests at the same time do not see each other's, which may exceed the limit once."""
+
+    def __init__(self, broker: BrokerServices) -> None:
+        self._stored = broker.catalog.snapshot.quotas
+        self._limit: int = broker.config[ENTITIES_KEY]
+        self._left = self._limit - len(self._stored)
+
+    def take(self, entity: QuotaEntity, change: dict[str, float | None]) -> None:
+        if entity in self._stored or all(value is None for value in change.values()):
+            return
+        if self._left <= 0:
+            text = f"The broker keeps quotas of at most {self._limit} entities ({ENTITIES_KEY}); remove some first."
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, text)
+        self._left -= 1
 
 
 def _store(changes: Changes, broker: BrokerServices) -> None:

@@ -9,20 +9,16 @@ Lock:    `_changed` guards all counters and limits; it is notified on every rele
 
 from __future__ import annotations
 
-import contextlib
 import ipaddress
-import logging
-import socket
 import threading
 from collections.abc import Callable
 
 from barnabas.broker.connection_settings import is_address
+from barnabas.broker.network.host_names import HostNames
 from barnabas.broker.network.rate import SampledRate
 from barnabas.clock import Clock, SystemClock
 from barnabas.config import Config
-from barnabas.errors import BarnabasError, shown
-
-log = logging.getLogger(__name__)
+from barnabas.errors import BarnabasError
 
 UNLIMITED = 2**31 - 1
 WAIT_SLICE_SECONDS = 0.5
@@ -36,7 +32,6 @@ DYNAMIC_KEYS = (
 )
 LISTENER_KEYS = ("max.connections", "max.connection.creation.rate")
 """Those that a listener may have a limit of its own for."""
-RESOLVE_SECONDS = 5.0
 
 
 class TooManyConnections(BarnabasError):
@@ -91,6 +86,7 @@ class ConnectionQuotas:
         self._max_per_ip = UNLIMITED
         self._overrides: dict[str, int] = {}
         self._override_items: tuple[str, ...] = ()
+        self._host_names = HostNames()
         self._broker_rate = self._new_rate()
         self._ip_rates: dict[str, SampledRate] = {}
         self._ip_rate_limits: dict[str, int] = {}
@@ -108,17 +104,28 @@ class ConnectionQuotas:
     # ---- limits, all dynamic -------------------------------------------------------------------------------------
 
     def configure(self, config: Config) -> None:
-        """Take the limits from the configuration; waiting acceptors look again. Called for each change."""
-        items = config["max.connections.per.ip.overrides"]
-        overrides = self._overrides if items == self._override_items else _overrides(items)
+        """Take the limits from the configuration; waiting acceptors look again. Called for each change. The limit of a host's name is in
+        force as soon as the name servers have answered: counting is by address."""
         with self._changed:
             self._max_connections = config["max.connections"]
             self._max_per_ip = config["max.connections.per.ip"]
-            self._overrides, self._override_items = overrides, items
+            self._configure_overrides(config["max.connections.per.ip.overrides"])
             self._broker_rate.limit = config["max.connection.creation.rate"]
             for name, quota in self._listeners.items():
                 self._configure_listener(name, quota)
             self._changed.notify_all()
+
+    def _configure_overrides(self, items: tuple[str, ...]) -> None:
+        if items == self._override_items:
+            return
+        overrides, names = _counts(items)
+
+        def found(name: str, addresses: frozenset[str]) -> None:
+            with self._changed:
+                overrides.update(dict.fromkeys(addresses, names[name]))
+
+        self._host_names.look_up(list(names), found)
+        self._overrides, self._override_items = overrides, items
 
     def _configure_listener(self, name: str, quota: ListenerQuota) -> None:
         prefix = f"listener.name.{name.lower()}."
@@ -148,8 +155,8 @@ class ConnectionQuotas:
                 self._ip_rate_limits.pop(address, None)
             else:
                 self._ip_rate_limits[address] = rate
-            for known, sensor in self._ip_rates.items():
-                sensor.limit = self.ip_rate(known)
+            for known in self._ip_rates if address is None else self._ip_rates.keys() & {address}:
+                self._ip_rates[known].limit = self.ip_rate(known)
 
     def ip_rate(self, address: str) -> int:
         return self._ip_rate_limits.get(address, self._default_ip_rate)
@@ -288,31 +295,8 @@ class ConnectionQuotas:
         return f"<ConnectionQuotas total={self._total}/{self._max_connections} listeners={counts}>"
 
 
-def _overrides(items: tuple[str, ...]) -> dict[str, int]:
-    """`host:count` items; a host name is resolved, because counting is by address."""
+def _counts(items: tuple[str, ...]) -> tuple[dict[str, int], dict[str, int]]:
+    """Of `host:count` items: by address, and by name."""
     counts = {host.strip("[]"): int(count) for host, _, count in (item.rpartition(":") for item in items)}
-    names = [host for host in counts if not is_address(host)]
-    addresses = _resolve(names) if names else {}
-    found = {ipaddress.ip_address(host).compressed: count for host, count in counts.items() if is_address(host)}
-    for host in names:
-        if host not in addresses:
-            log.warning("max.connections.per.ip.overrides: %s is not known, its limit is ignored", shown(host))
-        found.update(dict.fromkeys(addresses.get(host, ()), counts[host]))
-    return found
-
-
-def _resolve(names: list[str]) -> dict[str, set[str]]:
-    """The addresses of names, of as many as could be asked for in `RESOLVE_SECONDS`: name servers that do not answer hold up nobody."""
-    addresses: dict[str, set[str]] = {}
-    finished = threading.Event()
-
-    def resolve() -> None:
-        for name in names:
-            with contextlib.suppress(OSError, UnicodeError):
-                found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
-                addresses[name] = {str(info[4][0]) for info in found}
-        finished.set()
-
-    threading.Thread(target=resolve, name="barnabas-resolver", daemon=True).start()
-    finished.wait(RESOLVE_SECONDS)
-    return addresses.copy()
+    by_address = {ipaddress.ip_address(host).compressed: count for host, count in counts.items() if is_address(host)}
+    return by_address, {host: count for host, count in counts.items() if not is_address(host)}
