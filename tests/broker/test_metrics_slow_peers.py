@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import pytest
 
@@ -139,6 +139,33 @@ def test_health_is_answered_within_a_second(server: MetricsServer, kinds: list[s
         assert slowest < 1.0
         assert len(server._heads) <= MAX_HEADS
         assert len(server._answers) <= MAX_ANSWERS
+
+
+def test_who_connects_together_with_many_others_is_answered(scrapes: Scrapes) -> None:
+    """More than may hold a place connect while the thread is busy: the first of them, a prober, and one who comes after them all."""
+    entered, gate = threading.Event(), threading.Event()
+
+    def is_healthy() -> bool:
+        entered.set()
+        return gate.wait(30)
+
+    health = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    server = MetricsServer(scrapes.render, is_healthy, ("127.0.0.1", 0))
+    server.start()
+    with ExitStack() as stack:
+        stack.callback(server.shutdown)
+        probers = [stack.enter_context(connect(server))]
+        probers[0].sendall(health)
+        assert entered.wait(30)
+        probers.append(stack.enter_context(connect(server)))
+        probers[1].sendall(health)
+        for _ in range(600):
+            stack.enter_context(connect(server))
+        probers.append(stack.enter_context(connect(server)))
+        probers[2].sendall(health)
+        gate.set()
+        for prober in probers:
+            assert prober.recv(65536).startswith(b"HTTP/1.1 200 ")
 
 
 def test_a_page_arrives_whole_beside_those_who_do_not_read(server: MetricsServer) -> None:

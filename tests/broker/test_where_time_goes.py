@@ -21,7 +21,7 @@ HELD_NS = HELD_MS * 1_000_000
 
 @pytest.fixture
 def broker() -> Iterator[EmbeddedBroker]:
-    """One handler, so that a slow request holds up the next, and no short cut, because thread counts are set."""
+    """Two handlers, so that two slow requests hold up the next, and no short cut, because thread counts are set."""
     with EmbeddedBroker(topics={"t": 1}, config={"num.io.threads": 1, "num.network.threads": 1}) as broker:
         yield broker
 
@@ -30,7 +30,7 @@ class SlowApi:
     """Holds every call of one API until it is let go."""
 
     def __init__(self, broker: EmbeddedBroker, key: int, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.entered = threading.Event()
+        self.entered = threading.Semaphore(0)
         self.let_go = threading.Event()
         row = broker.server.services.apis[key]
         row.load()
@@ -38,7 +38,7 @@ class SlowApi:
         monkeypatch.setattr(row, "handle", self.handle)
 
     def handle(self, request: Any, services: Any) -> Any:
-        self.entered.set()
+        self.entered.release()
         assert self.let_go.wait(30)
         return self._handle(request, services)
 
@@ -64,9 +64,10 @@ def test_a_busy_handler_shows_as_local_time_there_and_as_queue_time_behind_it(
     slow = SlowApi(broker, wire.LIST_OFFSETS, monkeypatch)
     list_offsets = wire.request(wire.LIST_OFFSETS, 1, b"\xff\xff\xff\xff\x00\x00\x00\x00")
     channel = broker.server.socket_server.data_plane.request_channel
-    with wire.connect(broker.port) as first, wire.connect(broker.port) as second:
-        first.sendall(list_offsets)
-        assert slow.entered.wait(30)
+    with wire.connect(broker.port) as first, wire.connect(broker.port) as other, wire.connect(broker.port) as second:
+        for client in (first, other):
+            client.sendall(list_offsets)
+            assert slow.entered.acquire(timeout=30)
         second.sendall(wire.api_versions())
         wait_until(lambda: channel.depth() == 1, what="a request in the queue")
         began = time.monotonic_ns()

@@ -47,9 +47,10 @@ LINGER_BYTES = 262_144
 POLL_SECONDS = 0.5
 SLICE_NS = 1_000_000
 MAX_REST_SECONDS = 0.005
-ACCEPT_BURST = 16
+ACCEPT_BURST = 256
 PIECES_PER_TURN = 4
-BACKLOG = 512
+BACKLOG = 4096
+"""What is not accepted within a turn waits here; who finds no room tries again after a second. The operating system may allow fewer."""
 MAX_PORT = 65535
 
 TEXT = "text/plain; charset=utf-8"
@@ -170,16 +171,17 @@ class MetricsServer(ServerThread):
     # The loop
 
     def run_once(self, timeout: float = POLL_SECONDS) -> None:
-        """Accept, read, answer and write what is ready, make a slice of a page, close what is overdue; then rest."""
+        """Read, answer and write what is ready, then accept, which may close the oldest; make a slice of a page, close what is overdue,
+        and rest."""
         ready = self._selector.select(0 if self._page_under_way() else timeout)
         began = time.perf_counter()
         for key, events in ready:
-            if key.fileobj is self._listener:
-                self._accept()
-            elif key.fileobj is self._wake_out:
+            if key.fileobj is self._wake_out:
                 self._drain_wakeups()
-            else:
+            elif key.fileobj is not self._listener:
                 self._serve(key.data, events)
+        if any(key.fileobj is self._listener for key, _ in ready):
+            self._accept()
         self._make_a_slice()
         self._close_overdue()
         if self.running:
@@ -203,7 +205,9 @@ class MetricsServer(ServerThread):
             sock.setblocking(False)
             connection = _Connection(sock, self._clock.monotonic_ns() + HEAD_NS)
             self._heads[sock] = connection
-            self._want(connection, selectors.EVENT_READ)
+            self._serve(connection, selectors.EVENT_READ)  # at once: others of this burst may take its place
+            if sock in self._heads and not connection.interest:
+                self._want(connection, selectors.EVENT_READ)
 
     def _make_room(self, connections: dict[socket.socket, _Connection], places: int) -> None:
         if len(connections) >= places:
@@ -366,11 +370,13 @@ class MetricsServer(ServerThread):
     def _want(self, connection: _Connection, interest: int) -> None:
         """0: nothing, while its page is being made."""
         before, connection.interest = connection.interest, interest
+        if interest == before:
+            return
         if not before:
             self._selector.register(connection.sock, interest, connection)
         elif not interest:
             self._selector.unregister(connection.sock)
-        elif interest != before:
+        else:
             self._selector.modify(connection.sock, interest, connection)
 
     def _all(self) -> list[_Connection]:

@@ -103,7 +103,7 @@ NETWORK = (
         INT,
         DEFAULT_IO_THREADS,
         "Request handler threads. Default 8 on builds without the GIL, 3 with it: one each for heavy requests, for administrators and "
-        "for the rest. One change at run time at most doubles or halves it.",
+        "for the rest. 1 gives two, so that a slow request never stops the others. One change at run time at most doubles or halves it.",
         between(1, MOST_THREADS),
         dynamic=True,
         gradual=True,

@@ -397,3 +397,33 @@ def test_no_slow_request_is_queued_after_the_stop_has_begun() -> None:
     assert not channel.put(admin(channel))
     assert channel.put(toy_request(channel))
     assert channel.depth() == 1
+
+
+@pytest.mark.parametrize("listener", ["PLAINTEXT", "CONTROL"])
+def test_a_heavy_request_leaves_a_handler_to_the_others_whatever_the_settings(listener: str) -> None:
+    """Issue 18: with num.io.threads=1 it had the only one."""
+    entered, gate = threading.Event(), threading.Event()
+
+    def answer_metadata(request: Request, services: Any) -> MetadataResponse:
+        if request.heavy:
+            entered.set()
+            assert gate.wait(30)
+        return MetadataResponse(cluster_id="toy")
+
+    settings = {
+        "listeners": "PLAINTEXT://127.0.0.1:0,CONTROL://127.0.0.1:0",
+        "control.plane.listener.name": "CONTROL",
+        "num.io.threads": 1,
+    }
+    with (
+        serving(toy_apis(metadata=answer_metadata), **settings) as server,
+        client_of(server, listener) as slow,
+        client_of(server, listener, 10) as quick,
+    ):
+        try:
+            slow.sendall(wire.frame(metadata_of([f"name-{number}" for number in range(3000)])))
+            assert entered.wait(30)
+            assert wire.ask(quick, wire.frame(metadata_of(["a"])))
+        finally:
+            gate.set()
+        assert wire.read_frame(slow)

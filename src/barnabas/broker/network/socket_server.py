@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CONTROL_QUEUE = 20
+LEAST_HANDLERS = 2
+"""A slow request always leaves a handler to the others, also where num.io.threads is 1."""
 MS = 1_000_000
 RESIZE_SECONDS = 10.0
 """For processors that end because there are to be fewer; each sends its responses for a second at most."""
@@ -173,7 +175,7 @@ class SocketServer:
             plane.services = services
             self.pools[plane.name] = RequestHandlerPool(plane)
         if self.control_plane is not None:
-            self.pools[CONTROL].start(1)
+            self.pools[CONTROL].start(LEAST_HANDLERS)
         follow = self._config.follow
         follow(("num.io.threads",), lambda config: self.resize_handlers(config["num.io.threads"]))
         follow(("num.network.threads", "num.io.threads"), self._choose_path)
@@ -206,11 +208,12 @@ class SocketServer:
             return self._started and not self._stopped
 
     def resize_handlers(self, count: int) -> None:
-        """`num.io.threads` handlers for the data plane (RP-35)."""
+        """`num.io.threads` handlers for the data plane (RP-35), at least two."""
         with self._resizing:
             if self._serving:
-                self.pools[DATA].resize(count)
-                log.info("%d request handlers", count)
+                pool = self.pools[DATA]
+                pool.resize(max(LEAST_HANDLERS, count))
+                log.info("%d request handlers", pool.size)
 
     def resize_processors(self, count: int) -> None:
         """`num.network.threads` processors for each listener of the data plane (RP-8)."""
