@@ -233,40 +233,49 @@ class Purgatory:
         return self._ask(key, operations, arrived)
 
     def _ask(self, key: Hashable, operations: list[DelayedOperation], arrived: int) -> int:
-        """Whether they are ready, when so much had come before; until nothing came in between for those that are put back."""
+        """Complete those that are ready, when so much had come before they are asked; how many."""
         completed = 0
         while operations:
-            asked, operations = operations, []
-            for operation in asked:
+            for operation in operations:
                 completed += self._try(operation, key)
-            with self._lock:
-                watched = self._watchers.get(key)
-                if watched is None:
-                    break
-                for operation in asked:
-                    if operation in watched:
-                        at = arrived + operation.needs(key)
-                        if arrived < watched.arrived >= at:
-                            operations.append(operation)
-                        else:
-                            watched.ask_at(at, operation, next(self._entries))
-                arrived = watched.arrived
+            asked = operations
+            operations, arrived = self._put_back(key, asked, arrived)
             for operation in asked:
                 if operation.needs_less():
                     self._order(operation)
         return completed
 
+    def _put_back(
+        self, key: Hashable, operations: list[DelayedOperation], arrived: int
+    ) -> tuple[list[DelayedOperation], int]:
+        """They were asked when so much had come. Those for which enough has come since, to be asked again, and how much it is by now."""
+        again: list[DelayedOperation] = []
+        with self._lock:
+            watched = self._watchers.get(key)
+            if watched is None:
+                return again, arrived
+            for operation in operations:
+                if operation in watched:
+                    at = arrived + operation.needs(key)
+                    if arrived < watched.arrived >= at:
+                        again.append(operation)
+                    else:
+                        watched.ask_at(at, operation, next(self._entries))
+            return again, watched.arrived
+
     def _order(self, operation: DelayedOperation) -> None:
         """Ask for each of its keys, and put it where it belongs."""
         for key in operation._keys:
-            if not operation.needs(key):
-                continue
-            with self._lock:
-                watched = self._watchers.get(key)
-                if watched is None or operation not in watched:
-                    continue
-                arrived = watched.arrived
-            self._ask(key, [operation], arrived)
+            if operation.needs(key):
+                arrived = self._arrived(key, operation)
+                if arrived is not None:
+                    self._ask(key, [operation], arrived)
+
+    def _arrived(self, key: Hashable, operation: DelayedOperation) -> int | None:
+        """How much has come for `key`; None when the operation does not wait for it any more."""
+        with self._lock:
+            watched = self._watchers.get(key)
+            return watched.arrived if watched is not None and operation in watched else None
 
     def complete_all(self) -> int:
         """Complete everything that waits, as if its time were over; for shutdown. Returns how many."""
