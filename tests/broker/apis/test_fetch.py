@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 import threading
 import time
 import uuid
@@ -13,6 +14,7 @@ from typing import Any, cast
 import pytest
 
 from barnabas.broker.apis import fetch as fetch_api
+from barnabas.broker.apis.fetch import DelayedFetch
 from barnabas.broker.log.partition_log import PartitionLog
 from barnabas.broker.log.results import AbortedTransaction, ReadResult
 from barnabas.errors import ErrorCode, KafkaError
@@ -286,6 +288,48 @@ def test_min_bytes_count_over_all_partitions_and_within_their_limits(broker: Dat
     broker.fill("t", b"new", partition=0)
     assert broker.fetch_purgatory.check_and_complete(("t", 0)) == 1
     assert [offsets(partition) for partition in parts(asked.answer)] == [[3], [0]]
+
+
+def append(broker: DataBroker, partition: int, value: bytes) -> int:
+    """As Produce does it; the bytes that were written."""
+    result = broker.log("u", partition).append(memoryview(batch([value])))
+    broker.fetch_purgatory.check_and_complete(("u", partition), result.size)
+    assert result.size == len(batch([value]))
+    return result.size
+
+
+@pytest.mark.parametrize("isolation", [0, 1])
+@pytest.mark.parametrize("seed", range(10))
+def test_each_fetch_ends_with_the_append_that_brings_enough(broker: DataBroker, seed: int, isolation: int) -> None:
+    """Over whatever partitions it comes; appends ask only those that they may have brought enough for."""
+    broker.create("u", 2)
+    chance = random.Random(seed)
+    waiting: list[tuple[Any, list[int], int]] = []
+    for _ in range(30):
+        partitions = chance.sample((0, 1), chance.choice((1, 2)))
+        wanted = chance.choice((1, 2, chance.randint(2, 4000)))
+        spots = [("u", partition, 0) for partition in partitions]
+        asked = broker.send(fetch(*spots, max_wait_ms=500, min_bytes=wanted, isolation_level=isolation), 12)
+        waiting.append((asked, partitions, wanted))
+    brought = dict.fromkeys((0, 1), 0)
+    for _ in range(60):
+        value = bytes(chance.randint(1, 100))
+        partition = chance.choice((0, 1))
+        brought[partition] += append(broker, partition, value)
+        for asked, partitions, wanted in waiting:
+            assert len(asked.answers) == (sum(brought[each] for each in partitions) >= wanted)
+
+
+def test_an_append_does_not_ask_a_fetch_that_needs_more(broker: DataBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker.create("u", 2)
+    for spots in ([("u", 1, 0)], [("u", 1, 0), ("u", 0, 0)]):
+        broker.send(fetch(*spots, max_wait_ms=500, min_bytes=1 << 20), 12)
+    asked: list[object] = []
+    monkeypatch.setattr(DelayedFetch, "ready_for", lambda self, key: bool(asked.append(self)))
+    for _ in range(20):
+        append(broker, 1, b"new")
+    assert asked == []
+    assert broker.fetch_purgatory.delayed == 2
 
 
 def test_min_bytes_above_max_bytes_do_not_wait_for_ever(broker: DataBroker) -> None:

@@ -192,3 +192,85 @@ def test_no_wake_up_is_lost_between_the_last_check_and_the_watch_list() -> None:
         thread.join(10)
         assert operation.completions == 1
     assert len(timer) == 0
+
+
+class Hungry(DelayedOperation):
+    """Ready when enough is in the box; counts how often it was asked."""
+
+    __slots__ = ("asked", "box", "wanted")
+
+    def __init__(self, box: list[int], wanted: int) -> None:
+        super().__init__()
+        self.box = box
+        self.wanted = wanted
+        self.asked = 0
+
+    def ready(self) -> bool:
+        self.asked += 1
+        return self.box[0] >= self.wanted
+
+    def needs(self, key: object) -> int:
+        return self.wanted - self.box[0]
+
+    def on_complete(self) -> None:
+        pass
+
+
+def test_an_event_asks_only_those_that_it_may_make_ready(purgatory: Purgatory) -> None:
+    box = [0]
+    operations = [Hungry(box, 100 * number) for number in range(1, 101)]
+    for operation in reversed(operations):
+        purgatory.try_complete_else_watch(operation, [KEY], 100 * MS)
+        operation.asked = 0
+    for number in range(1, 1001):
+        box[0] += 10
+        assert purgatory.check_and_complete(KEY, 10) == (number % 10 == 0)
+        assert sum(operation.completed for operation in operations) == number // 10
+    assert [operation.asked for operation in operations] == [1] * 100
+    assert not purgatory.watchers
+
+
+def test_an_event_of_another_kind_asks_everybody(purgatory: Purgatory) -> None:
+    operations = [Hungry([0], 100) for _ in range(5)]
+    for operation in operations:
+        purgatory.try_complete_else_watch(operation, [KEY], 100 * MS)
+        operation.asked = 0
+    purgatory.check_and_complete(KEY, 1)
+    assert [operation.asked for operation in operations] == [0] * 5
+    purgatory.check_and_complete(KEY)
+    assert [operation.asked for operation in operations] == [1] * 5
+
+
+def test_operations_that_come_and_go_leave_nothing_in_a_watch_list(purgatory: Purgatory) -> None:
+    staying = Hungry([0], 100)
+    purgatory.try_complete_else_watch(staying, [KEY], 100 * MS)
+    for _ in range(1000):
+        passing = Hungry([0], 100)
+        purgatory.try_complete_else_watch(passing, [KEY], 100 * MS)
+        assert passing.cancel()
+    assert purgatory.size == 1
+    assert len(purgatory._watchers[KEY]._queue) < 100
+
+
+def test_no_arrival_is_lost_while_several_threads_bring_some() -> None:
+    timer = Timer(ManualClock())
+    purgatory = Purgatory("Arrivals", timer)
+    for _ in range(100):
+        box, lock = [0], threading.Lock()
+        operations = [Hungry(box, wanted) for wanted in (1, 50, 100, 150, 200)]
+
+        def bring(box: list[int] = box, lock: threading.Lock = lock) -> None:
+            for _ in range(50):
+                with lock:
+                    box[0] += 1
+                purgatory.check_and_complete(KEY, 1)
+
+        threads = [threading.Thread(target=bring) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for operation in operations:
+            purgatory.try_complete_else_watch(operation, [KEY], 1000 * MS)
+        for thread in threads:
+            thread.join(10)
+        assert all(operation.completed for operation in operations)
+    assert len(timer) == 0

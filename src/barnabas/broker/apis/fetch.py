@@ -61,6 +61,8 @@ WAIT_DESPITE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID
 would make it ask in a tight loop until then. Kafka waits too."""
 PARTITION_OVERHEAD = 48
 """About what a partition costs in an answer besides its records, for the quota."""
+MOST_SHARES = 100
+"""Partitions of a waiting fetch whose shares of what is missing are kept apart; one with more is asked at each append to any of them."""
 
 
 def handle(request: Request, broker: BrokerServices) -> FetchResponse | None:
@@ -333,7 +335,7 @@ class DelayedFetch(DelayedOperation):
     fetch ready does not read its partitions, of which there may be very many: it goes back to the handlers.
     """
 
-    __slots__ = ("_available", "_fetch", "_lock", "_owes", "_returned", "_waits")
+    __slots__ = ("_available", "_fetch", "_lock", "_needs", "_needs_less", "_owes", "_returned", "_waits")
 
     def __init__(self, fetch: Fetch) -> None:
         super().__init__()
@@ -346,6 +348,10 @@ class DelayedFetch(DelayedOperation):
         for some in slices(fetch.readable):
             for wanted in some:
                 self._wait_for(wanted)
+        self._needs_less = False
+        self._needs = 0
+        if fetch.min_bytes > 1:
+            self._needs = self._share_of(fetch.min_bytes)
 
     def _wait_for(self, wanted: Wanted) -> None:
         source = wanted.source
@@ -365,6 +371,25 @@ class DelayedFetch(DelayedOperation):
                     return True
         return False
 
+    def needs(self, key: Hashable) -> int:
+        """A transaction that ends brings more than its marker: while there are any in a partition, each append may be the one."""
+        wait = self._waits.get(key)
+        return 0 if wait is None or wait.in_transaction else self._needs
+
+    def needs_less(self) -> bool:
+        if not self._needs_less:
+            return False
+        with self._lock:
+            less, self._needs_less = self._needs_less, False
+        return less
+
+    def _share_of(self, missing: int) -> int:
+        """What each partition may bring before anybody looks: of several, all together no more than half of what is missing."""
+        partitions = len(self._waits)
+        if partitions > 1:
+            return missing // (2 * partitions) if partitions <= MOST_SHARES else 0
+        return missing
+
     def ready_for(self, key: Hashable) -> bool:
         wait = self._waits.get(key)
         try:
@@ -379,6 +404,7 @@ class DelayedFetch(DelayedOperation):
             return True
         fetch = self._fetch
         end = source.last_stable_offset if fetch.isolation else source.high_watermark
+        wait.in_transaction = end != source.high_watermark and bool(fetch.isolation)
         if wait.offset >= end:
             return wait.offset > end
         if wait.arrivals is None:  # one byte is enough
@@ -389,7 +415,11 @@ class DelayedFetch(DelayedOperation):
         with self._lock:
             self._available += counted - wait.counted
             wait.counted = counted
-            return self._available >= fetch.min_bytes
+            missing = fetch.min_bytes - self._available
+            if self._needs * len(self._waits) > missing:
+                self._needs = self._share_of(missing)
+                self._needs_less = len(self._waits) > 1
+            return missing <= 0
 
     def force_complete(self) -> bool:
         request = self._fetch.request
@@ -459,7 +489,7 @@ class DelayedFetch(DelayedOperation):
 class _Wait:
     """One partition of a delayed fetch. `counted`: what it has brought so far, under the operation's lock."""
 
-    __slots__ = ("arrivals", "counted", "limit", "offset", "source")
+    __slots__ = ("arrivals", "counted", "in_transaction", "limit", "offset", "source")
 
     def __init__(self, source: PartitionLog, wanted: Wanted, arrivals: Arrivals | None) -> None:
         self.source = source
@@ -467,6 +497,7 @@ class _Wait:
         self.limit = wanted.max_bytes
         self.arrivals = arrivals
         self.counted = 0
+        self.in_transaction = True  # nobody has looked yet
 
 
 def _by_topic(results: Results) -> list[FetchableTopicResponse]:

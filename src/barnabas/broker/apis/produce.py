@@ -271,7 +271,7 @@ class Appending:
             self._written.add(partition_log)
         traffic.produced(result.last_offset - result.base_offset + 1, len(records))
         if broker.fetch_purgatory.watchers:
-            broker.fetch_purgatory.check_and_complete((name, index))
+            broker.fetch_purgatory.check_and_complete((name, index), result.size)
         answer = PartitionProduceResponse(
             index=index,
             base_offset=result.base_offset,

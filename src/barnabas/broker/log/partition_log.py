@@ -297,7 +297,8 @@ class PartitionLog:
         if producer_id >= 0:
             self._producers.update(header, first, self._dir.monotonic_ms(), marker)
         self._tail = (last + 1, segment, position + size)
-        return AppendResult(first, last, max_time if attributes & TIMESTAMP_TYPE_BIT else -1, self._start)
+        stamp = max_time if attributes & TIMESTAMP_TYPE_BIT else -1
+        return AppendResult(first, last, stamp, self._start, False, size)
 
     def _begin_early(self) -> None:
         """No lock is held: the disk may be slow to take the order."""

@@ -45,18 +45,26 @@ class RecordsRefused(KafkaError):
 
 
 class AppendResult:
-    """Where a batch went. `duplicate`: the producer sent it before, and the offsets are those of the first time."""
+    """Where a batch went. `duplicate`: the producer sent it before, and the offsets are those of the first time. `size`: bytes that were
+    written."""
 
-    __slots__ = ("append_time_ms", "base_offset", "duplicate", "last_offset", "log_start_offset")
+    __slots__ = ("append_time_ms", "base_offset", "duplicate", "last_offset", "log_start_offset", "size")
 
     def __init__(
-        self, base_offset: int, last_offset: int, append_time_ms: int, log_start_offset: int, duplicate: bool = False
+        self,
+        base_offset: int,
+        last_offset: int,
+        append_time_ms: int,
+        log_start_offset: int,
+        duplicate: bool = False,
+        size: int = 0,
     ) -> None:
         self.base_offset = base_offset
         self.last_offset = last_offset
         self.append_time_ms = append_time_ms
         self.log_start_offset = log_start_offset
         self.duplicate = duplicate
+        self.size = size
 
     def __repr__(self) -> str:
         again = ", duplicate" if self.duplicate else ""

@@ -12,6 +12,10 @@ test-and-set on every build; completion, expiry and cancellation all go through 
 first put on all its watch lists and then asked once more whether it is ready: an event before that is seen by the question, an
 event after it finds the operation.
 
+An event need not ask everybody. It says how much it brings, and each operation how much it still needs; a watch list is ordered by the
+amount at which the next question is worth it. The amount that has come is read before an operation is asked, so what the answer does not
+know of is counted from there on; when enough has come by the time the operation is put back, it is asked again.
+
 Keys are `(topic, partition)`. On a hot path ask `if purgatory.watchers:` first; an empty dict costs nothing to ask.
 """
 
@@ -20,6 +24,8 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Hashable, Sequence
+from heapq import heapify, heappop, heappush
+from itertools import count
 from typing import TYPE_CHECKING
 
 from barnabas.broker.purgatory.timing_wheel import Timer, TimerTask
@@ -31,6 +37,8 @@ log = logging.getLogger(__name__)
 
 KEYS_PER_SLICE = 500
 """Keys that are put on or taken off watch lists under one hold of the lock; about 0.1 ms."""
+_OUT_OF_DATE = 64
+"""Entries of a watch list that may be left over."""
 
 
 class DelayedOperation(TimerTask):
@@ -52,6 +60,15 @@ class DelayedOperation(TimerTask):
         """Can it complete now, when only `key` may have changed since it was asked last? Operations with many keys override this, so
         that an event does not cost in proportion to them."""
         return self.ready()
+
+    def needs(self, key: Hashable) -> int:
+        """How much events have to bring for `key` before it is worth asking; 0 to be asked at every event. A moment's look at what the last
+        answers found: it is asked under the purgatory's lock."""
+        return 0
+
+    def needs_less(self) -> bool:
+        """Whether `needs` has gone down for all keys since this was asked last."""
+        return False
 
     def on_complete(self) -> None:
         """Runs exactly once, whether ready, expired or forced; never after `on_cancel`."""
@@ -109,6 +126,53 @@ class DelayedOperation(TimerTask):
             self.on_expiration()
 
 
+class _Watchers:
+    """The operations that wait for one key; under the purgatory's lock."""
+
+    __slots__ = ("_entries", "_queue", "arrived")
+
+    def __init__(self) -> None:
+        self.arrived = 0
+        """What events have brought so far."""
+        self._entries: dict[DelayedOperation, int] = {}
+        """The number of the entry in the queue that counts; others of the operation are out of date."""
+        self._queue: list[tuple[int, int, DelayedOperation]] = []
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, operation: DelayedOperation) -> bool:
+        return operation in self._entries
+
+    def all(self) -> list[DelayedOperation]:
+        return list(self._entries)
+
+    def ask_at(self, amount: int, operation: DelayedOperation, number: int) -> None:
+        self._entries[operation] = number
+        heappush(self._queue, (amount, number, operation))
+        self._tidy()
+
+    def due(self) -> list[DelayedOperation]:
+        """Those to be asked now; they stay here, but must be given a new time to be asked."""
+        found = []
+        queue = self._queue
+        while queue and queue[0][0] <= self.arrived:
+            _, number, operation = heappop(queue)
+            if self._entries.get(operation) == number:
+                found.append(operation)
+        return found
+
+    def remove(self, operation: DelayedOperation) -> None:
+        del self._entries[operation]
+        self._tidy()
+
+    def _tidy(self) -> None:
+        if len(self._queue) > 2 * len(self._entries) + _OUT_OF_DATE:
+            entries = self._entries
+            self._queue = [entry for entry in self._queue if entries.get(entry[2]) == entry[1]]
+            heapify(self._queue)
+
+
 class Purgatory:
     """The operations of one kind that wait. Thread-safe."""
 
@@ -116,7 +180,8 @@ class Purgatory:
         self.name = name
         self._timer = timer
         self._lock = threading.Lock()
-        self._watchers: dict[Hashable, dict[DelayedOperation, None]] = {}
+        self._watchers: dict[Hashable, _Watchers] = {}
+        self._entries = count()
         self.watchers: Mapping[Hashable, object] = self._watchers
         """Keys that somebody waits for. Read without the lock, only to see whether there is anybody."""
         self._delayed = 0
@@ -145,24 +210,77 @@ class Purgatory:
         self._watch(operation, keys)
         if not operation.try_complete() and not operation.completed:
             self._timer.add(operation, delay_ns)
+            self._order(operation)
         if not operation.completed:
             return False
         # Whoever completed it may have done so before `_watch` or before `add`, and then its `forget` found nothing.
         self.forget(operation)
         return True
 
-    def check_and_complete(self, key: Hashable) -> int:
-        """An event happened on `key`: complete what it makes ready; returns how many. Hold no lock when calling."""
+    def check_and_complete(self, key: Hashable, amount: int | None = None) -> int:
+        """An event happened on `key`: complete what it makes ready; returns how many. Hold no lock when calling. `amount`: how much it has
+        brought, if it was nothing else."""
         if key not in self._watchers:
             return 0
         with self._lock:
-            operations = list(self._watchers.get(key, ()))
-        return sum(self._try(operation, key) for operation in operations)
+            watched = self._watchers.get(key)
+            if watched is None:
+                return 0
+            if amount is not None:
+                watched.arrived += amount
+            operations = watched.all() if amount is None else watched.due()
+            arrived = watched.arrived
+        return self._ask(key, operations, arrived)
+
+    def _ask(self, key: Hashable, operations: list[DelayedOperation], arrived: int) -> int:
+        """Complete those that are ready, when so much had come before they are asked; how many."""
+        completed = 0
+        while operations:
+            for operation in operations:
+                completed += self._try(operation, key)
+            asked = operations
+            operations, arrived = self._put_back(key, asked, arrived)
+            for operation in asked:
+                if operation.needs_less():
+                    self._order(operation)
+        return completed
+
+    def _put_back(
+        self, key: Hashable, operations: list[DelayedOperation], arrived: int
+    ) -> tuple[list[DelayedOperation], int]:
+        """They were asked when so much had come. Those for which enough has come since, to be asked again, and how much it is by now."""
+        again: list[DelayedOperation] = []
+        with self._lock:
+            watched = self._watchers.get(key)
+            if watched is None:
+                return again, arrived
+            for operation in operations:
+                if operation in watched:
+                    at = arrived + operation.needs(key)
+                    if arrived < watched.arrived >= at:
+                        again.append(operation)
+                    else:
+                        watched.ask_at(at, operation, next(self._entries))
+            return again, watched.arrived
+
+    def _order(self, operation: DelayedOperation) -> None:
+        """Ask for each of its keys, and put it where it belongs."""
+        for key in operation._keys:
+            if operation.needs(key):
+                arrived = self._arrived(key, operation)
+                if arrived is not None:
+                    self._ask(key, [operation], arrived)
+
+    def _arrived(self, key: Hashable, operation: DelayedOperation) -> int | None:
+        """How much has come for `key`; None when the operation does not wait for it any more."""
+        with self._lock:
+            watched = self._watchers.get(key)
+            return watched.arrived if watched is not None and operation in watched else None
 
     def complete_all(self) -> int:
         """Complete everything that waits, as if its time were over; for shutdown. Returns how many."""
         with self._lock:
-            operations = {operation for watched in self._watchers.values() for operation in watched}
+            operations = {operation for watched in self._watchers.values() for operation in watched.all()}
         return sum(operation.force_complete() for operation in operations)
 
     def forget(self, operation: DelayedOperation) -> None:
@@ -181,7 +299,7 @@ class Purgatory:
             for key in keys:
                 watched = watchers.get(key)
                 if watched is not None and operation in watched:  # it may have ended before `_watch` came to this key
-                    del watched[operation]
+                    watched.remove(operation)
                     if not watched:
                         del watchers[key]
 
@@ -206,9 +324,8 @@ class Purgatory:
                 for key in distinct[start : start + KEYS_PER_SLICE]:
                     watched = watchers.get(key)
                     if watched is None:
-                        watchers[key] = {operation: None}
-                    else:
-                        watched[operation] = None
+                        watched = watchers[key] = _Watchers()
+                    watched.ask_at(watched.arrived, operation, next(self._entries))
 
     def _try(self, operation: DelayedOperation, key: Hashable) -> bool:
         try:
