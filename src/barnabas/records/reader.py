@@ -8,14 +8,14 @@ from __future__ import annotations
 from barnabas.records.batch import CorruptBatch
 
 MIN_DECOMPRESSED_LIMIT = 16 * 1024 * 1024
-STORED_LIMIT = 2**31 - 1
-"""How large the records of a stored batch may become: nobody knows what `max.message.bytes` was when it was accepted. Kafka's clients
-in Java cannot hold more."""
+MAX_DECOMPRESSED_LIMIT = 128 * 1024 * 1024
+"""Whatever a topic allows: a batch is decompressed in one piece. A little more than the largest request. It is the limit for what is stored:
+nobody knows what `max.message.bytes` was when that was accepted."""
 
 
 def decompressed_limit(max_message_bytes: int) -> int:
     """How large the records of a batch that comes in may become when they are decompressed."""
-    return max(MIN_DECOMPRESSED_LIMIT, 10 * max_message_bytes)
+    return min(MAX_DECOMPRESSED_LIMIT, max(MIN_DECOMPRESSED_LIMIT, 10 * max_message_bytes))
 
 
 def read_varint(data: bytes, position: int) -> tuple[int, int]:

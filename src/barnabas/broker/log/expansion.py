@@ -25,10 +25,7 @@ class ExpansionUsedUp(KafkaError):
     The code is the one for which Java's producer splits the batch and sends the halves again, in other requests.
     """
 
-    def __init__(self, granted: int) -> None:
-        text = (
-            f"the compressed batches of this request hold more than {granted} bytes; send fewer of them in one request"
-        )
+    def __init__(self, text: str) -> None:
         super().__init__(ErrorCode.MESSAGE_TOO_LARGE, text)
 
 
@@ -90,7 +87,9 @@ class Expansion:
             else:
                 self.done -= room - written
                 return target[:written]
-        raise ExpansionUsedUp(self.granted)
+        raise ExpansionUsedUp(
+            f"the compressed batches of this request hold more than {self.granted} bytes; send fewer of them in one request"
+        )
 
     def _memory_of(self, size: int) -> bytearray:
         if size <= len(self._memory):
@@ -111,7 +110,10 @@ class Expansion:
     def take_for_compression(self, size: int) -> None:
         """Before records are compressed again; ExpansionUsedUp when that is too much for this thread."""
         if size > self.compressible:
-            raise ExpansionUsedUp(self.granted)
+            raise ExpansionUsedUp(
+                "the batches of this request that must be compressed as their topic wants it are too large; send smaller or fewer ones "
+                "in a request, or use the topic's compression type"
+            )
         self.compressible -= size
 
     def __repr__(self) -> str:

@@ -15,7 +15,7 @@ from barnabas.broker.log.segment import Segment
 from barnabas.records.batch import HEADER_SIZE, BatchHeader, CorruptBatch, parse_header
 from barnabas.records.compression import decompress
 from barnabas.records.kernel.record_layout import MIN_LONG, RecordTimes, find_time
-from barnabas.records.reader import STORED_LIMIT
+from barnabas.records.reader import MAX_DECOMPRESSED_LIMIT
 
 LATEST = -1
 EARLIEST = -2
@@ -87,15 +87,14 @@ def _begins_from(reader: LogReader, segment: Segment, offset: int, start: int, e
 
 def _largest_from(reader: LogReader, segment: Segment, start: int, end: int) -> tuple[int, int]:
     """(largest timestamp, an offset of its batch) of the records from the start of the log on; one pass over headers."""
-    best = (-1, -1)
     first = reader.repairing(segment, lambda s, e: s.locate(start, e), end)
-    for place in segment.places(first.position, end) if first else ():
-        largest = place.max_timestamp
-        if place.base_offset < start:
-            largest = _largest_in(reader, segment, place, start)
-        if largest > best[0]:
-            best = (largest, place.last_offset)
-    return best
+    if first is None:
+        return -1, -1
+    if first.base_offset >= start:
+        return segment.largest_timestamp_from(first.position, end)
+    largest = _largest_in(reader, segment, first, start)
+    rest = segment.largest_timestamp_from(first.position + first.size, end)
+    return rest if rest[0] > largest else (largest, first.last_offset)
 
 
 def _largest(reader: LogReader, segment: Segment, end: int) -> tuple[int, int]:
@@ -133,7 +132,7 @@ def _look_into(
     batch = segment.read(place.position, place.size)
     try:
         header = parse_header(batch)
-        data = decompress(header.codec, memoryview(batch)[HEADER_SIZE : header.size], STORED_LIMIT)
+        data = decompress(header.codec, memoryview(batch)[HEADER_SIZE : header.size], MAX_DECOMPRESSED_LIMIT)
         if header.log_append_time:
             earliest = MIN_LONG if header.max_timestamp >= timestamp else MAX_LONG
         else:
