@@ -106,9 +106,9 @@ class FaultyDisk(FileSystem):
         self._meet("make_directory", path)
         super().make_directory(path)
 
-    def sync_directory(self, path: str) -> None:
+    def sync_directory(self, path: str, opened: OpenFile | None = None) -> None:
         self._meet("sync_directory", path)
-        super().sync_directory(path)
+        super().sync_directory(path, opened)
 
     def list_directory(self, path: str) -> list[str]:
         self._meet("list", path)

@@ -182,7 +182,7 @@ class PowerCutDisk(FileSystem):
             if name not in parent.now:
                 parent.change({name: Names()})
 
-    def sync_directory(self, path: str) -> None:
+    def sync_directory(self, path: str, opened: OpenFile | None = None) -> None:
         self._settle(self._directory(path))
 
     def rename(self, old: str, new: str) -> None:

@@ -179,8 +179,8 @@ def _decompress_snappy_block(block: Buffer, target: memoryview, at: int) -> int:
 
 
 def check_frame(codec: int, data: Buffer, size: int) -> None:
-    """CorruptBatch unless all `size` plain bytes are in one gzip member or lz4 frame that Java reads, with nothing around it. `data` is what
-    `decompress` has read: it reads several in a row, at which librdkafka loses records, fails again and again, or crashes."""
+    """CorruptBatch unless all `size` plain bytes are in one gzip member or lz4 frame that Java reads, with nothing around it. `data` is
+    what `decompress` has read: it reads several in a row, at which librdkafka loses records, fails again and again, or crashes."""
     if codec == GZIP:
         _check_gzip_member(data, size)
     elif codec == LZ4:

@@ -9,10 +9,8 @@ from barnabas.records.batch import CorruptBatch
 
 MIN_DECOMPRESSED_LIMIT = 16 * 1024 * 1024
 MAX_DECOMPRESSED_LIMIT = 128 * 1024 * 1024
-"""Whatever a topic allows: a batch is decompressed in one piece. A little more than the largest request."""
-STORED_LIMIT = 2**31 - 1
-"""How large the records of a stored batch may become: nobody knows what the limits were when it was accepted. Kafka's clients
-in Java cannot hold more."""
+"""Whatever a topic allows: a batch is decompressed in one piece. A little more than the largest request. It is the limit for what is
+stored: nobody knows what `max.message.bytes` was when that was accepted."""
 
 
 def decompressed_limit(max_message_bytes: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -48,9 +49,9 @@ class CountingFiles(FileSystem):
         self._note("sync", fd)
         super().sync(fd)
 
-    def sync_directory(self, path: str) -> None:
+    def sync_directory(self, path: str, opened: OpenFile | None = None) -> None:
         self._note("sync_directory", path)
-        super().sync_directory(path)
+        super().sync_directory(path, opened)
 
     def rename(self, old: str, new: str) -> None:
         self._note("rename", old, new)
@@ -216,6 +217,56 @@ def test_a_full_disk_only_puts_the_cleaning_off(dirty: Path, tmp_path: Path) -> 
         assert latest(store.log) == wanted
 
 
+def test_no_descriptor_is_left_while_segments_are_swapped(dirty: Path, tmp_path: Path) -> None:
+    """A client that opens connections until there is none must not end the broker."""
+    files = CountingFiles()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with opened(dirty, tmp_path / "log", files) as store:
+        wanted = latest(store.log)
+
+        def use_up(number: int, called: str, arguments: tuple[Any, ...]) -> None:
+            if called == "rename":
+                resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+
+        files.at = use_up
+        try:
+            assert store.clean()
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            files.at = lambda number, called, arguments: None
+        assert not store.manager.directories[0].offline
+        assert latest(store.log) == wanted
+        store.reopen()
+        assert latest(store.log) == wanted
+
+
+@pytest.mark.parametrize("nth", range(1, 15))
+def test_a_full_directory_takes_nothing_offline(dirty: Path, tmp_path: Path, nth: int) -> None:
+    """A longer name may need a block more than the disk has."""
+    files = CountingFiles()
+    with opened(dirty, tmp_path / "log", files) as store:
+        wanted = latest(store.log)
+        seen = 0
+
+        def full(number: int, called: str, arguments: tuple[Any, ...]) -> None:
+            nonlocal seen
+            seen += called == "rename" and "t-0" in arguments[1]
+            if seen >= nth and called == "rename" and "t-0" in arguments[1]:
+                raise OSError(28, "No space left on device")
+
+        files.at = full
+        store.clean()
+        files.at = lambda number, called, arguments: None
+        assert not store.manager.directories[0].offline
+        assert latest(store.log) == wanted
+        store.clock.advance(15)
+        store.clean_all()
+        assert latest(store.log) == wanted
+        store.reopen()
+        assert latest(store.log) == wanted
+        assert no_leftovers(store)
+
+
 class PowerCutFiles(CountingFiles):
     """Remembers the directory as it was at its last sync: what a power cut leaves, when renames are as lost as they may be."""
 
@@ -223,8 +274,8 @@ class PowerCutFiles(CountingFiles):
         super().__init__()
         self._keep = keep
 
-    def sync_directory(self, path: str) -> None:
-        super().sync_directory(path)
+    def sync_directory(self, path: str, opened: OpenFile | None = None) -> None:
+        super().sync_directory(path, opened)
         if Path(path).name == "t-0":
             shutil.rmtree(self._keep, ignore_errors=True)
             shutil.copytree(path, self._keep)

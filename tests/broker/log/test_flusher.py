@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from barnabas.broker.log.config import LogManagerSettings
-from barnabas.broker.log.files import FileSystem
+from barnabas.broker.log.files import FileSystem, OpenFile
 from barnabas.broker.log.manager import LogManager
 from barnabas.clock import ManualClock, SystemClock
 from barnabas.errors import ErrorCode, KafkaError
@@ -38,9 +38,9 @@ class SlowDisk(FileSystem):
             raise OSError(errno.EIO, "Input/output error")
         super().sync(fd)
 
-    def sync_directory(self, path: str) -> None:
+    def sync_directory(self, path: str, opened: OpenFile | None = None) -> None:
         self.directory_syncs.append(path)
-        super().sync_directory(path)
+        super().sync_directory(path, opened)
 
 
 def test_one_flush_serves_all_who_wait(tmp_path: Path) -> None:

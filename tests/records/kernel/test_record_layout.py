@@ -48,7 +48,7 @@ rows_of = st.lists(
         st.integers(-(2**40), 2**40),
         optional,
         optional,
-        st.lists(st.tuples(st.binary(max_size=20), optional), max_size=3),
+        st.lists(st.tuples(st.text(max_size=7).map(str.encode), optional), max_size=3),
     ),
     min_size=1,
     max_size=20,
@@ -223,6 +223,35 @@ def test_both_forms_agree_about_every_length(fields: tuple[int, int, int, int, i
 def one_record_batch(record: bytes) -> bytes:
     tail = struct.pack(">hiqqqhii", 0, 0, NOW_MS, NOW_MS, -1, -1, -1, 1) + record
     return struct.pack(">qiibI", 0, len(tail) + 9, -1, 2, crc32c(tail)) + tail
+
+
+NAMES = st.one_of(
+    st.text(max_size=6).map(str.encode),
+    st.binary(max_size=6),
+    st.lists(
+        st.sampled_from(
+            [0x41, 0x7F, 0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF, 0xC1, 0xC2, 0xE0, 0xED, 0xEF, 0xF0, 0xF4, 0xF5]
+        )
+    ).map(bytes),
+)
+
+
+@given(name=NAMES)
+def test_the_name_of_a_header_must_be_utf_8_to_be_written(kernel: Kernel, name: bytes) -> None:
+    """kafka-python cannot pass a batch with another one."""
+    data = write(Row(0, b"k", b"v", [(b"good", None), (name, b"x")]), 0)
+    layout = kernel.record_layout
+    layout.check_records(data, 0, 1, False)
+    whole = one_record_batch(data)
+    try:
+        name.decode()
+    except UnicodeDecodeError:
+        with pytest.raises(CorruptBatch, match="record 0: the name of a header is not UTF-8"):
+            layout.check_records(data, 0, 1)
+        assert layout.check_batch(whole, len(whole)) is None
+    else:
+        layout.check_records(data, 0, 1)
+        assert layout.check_batch(whole, len(whole)) is not None
 
 
 @given(rows=rows_of, from_offset=st.integers(0, 21), from_time=st.integers(-(2**40), 2**40))

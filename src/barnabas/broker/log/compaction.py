@@ -42,7 +42,7 @@ from barnabas.records.batch import (
 from barnabas.records.compression import compress, decompress
 from barnabas.records.kernel.compaction import move_timestamps
 from barnabas.records.kernel.record_layout import record_spans, select_records
-from barnabas.records.reader import STORED_LIMIT
+from barnabas.records.reader import MAX_DECOMPRESSED_LIMIT
 
 if TYPE_CHECKING:
     from barnabas.broker.log.files import FileSystem
@@ -293,7 +293,7 @@ def _batch_size(chunk: bytes, at: int) -> int:
 
 
 def _plain_records(header: BatchHeader, batch: bytes) -> bytes:
-    return decompress(header.codec, memoryview(batch)[HEADER_SIZE:], STORED_LIMIT)
+    return decompress(header.codec, memoryview(batch)[HEADER_SIZE:], MAX_DECOMPRESSED_LIMIT)
 
 
 def _with_horizon(header: BatchHeader, records: bytes, horizon: int) -> bytes:

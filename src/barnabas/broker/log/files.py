@@ -273,15 +273,20 @@ class FileSystem:
             with contextlib.suppress(PermissionError):  # a parent that we may not read cannot be synced by us
                 self.sync_directory(os.path.dirname(each))
 
-    def sync_directory(self, path: str) -> None:
+    def open_directory(self, path: str) -> OpenFile:
+        """For syncs that may not fail for want of a descriptor."""
+        return OpenFile(self._with_descriptors(os.open, path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), path)
+
+    def sync_directory(self, path: str, opened: OpenFile | None = None) -> None:
         """Make created, renamed and removed names in a directory durable; SyncFailed as for `sync`."""
-        fd = self._with_descriptors(os.open, path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        directory = opened or self.open_directory(path)
         try:
-            os.fsync(fd)
+            directory.use(os.fsync)
         except OSError as error:
             raise SyncFailed(error.errno, error.strerror) from error
         finally:
-            os.close(fd)
+            if opened is None:
+                directory.close()
 
     def list_directory(self, path: str) -> list[str]:
         return self._with_descriptors(os.listdir, path)

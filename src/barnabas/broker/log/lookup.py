@@ -15,7 +15,7 @@ from barnabas.broker.log.segment import Segment
 from barnabas.records.batch import HEADER_SIZE, BatchHeader, CorruptBatch, parse_header
 from barnabas.records.compression import decompress
 from barnabas.records.kernel.record_layout import MIN_LONG, RecordTimes, find_time
-from barnabas.records.reader import STORED_LIMIT
+from barnabas.records.reader import MAX_DECOMPRESSED_LIMIT
 
 LATEST = -1
 EARLIEST = -2
@@ -132,7 +132,7 @@ def _look_into(
     batch = segment.read(place.position, place.size)
     try:
         header = parse_header(batch)
-        data = decompress(header.codec, memoryview(batch)[HEADER_SIZE : header.size], STORED_LIMIT)
+        data = decompress(header.codec, memoryview(batch)[HEADER_SIZE : header.size], MAX_DECOMPRESSED_LIMIT)
         if header.log_append_time:
             earliest = MIN_LONG if header.max_timestamp >= timestamp else MAX_LONG
         else:

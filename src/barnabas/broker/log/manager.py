@@ -368,7 +368,7 @@ class LogManager:
             try:
                 gone.move_away(path)
             except OSError as error:
-                directory.fail(error)
+                directory.note_error(error)  # the next start removes the files
                 return
         self.housekeeper.discard_directory(path)
 

@@ -15,7 +15,8 @@ A record, all varints zig-zag:
     varint header_count, and for each header: varint length, name, varint length, value (-1: none)
 
 What is written must keep to this exactly (`check_records`, `check_batch`): Kafka's clients in Java read any negative length as none and
-refuse an integer of more than five bytes, librdkafka stops at a length below -1. What is in a log already is read as Java reads it.
+refuse an integer of more than five bytes, librdkafka stops at a length below -1, kafka-python at the name of a header that is not UTF-8.
+What is in a log already is read as Java reads it.
 """
 
 from __future__ import annotations
@@ -32,32 +33,34 @@ except ImportError:
 
 if cython.compiled:
     from cython.cimports.barnabas.records.kernel.checksum import extend
-    from cython.cimports.barnabas.records.kernel.wire import int16_at, int32_at, int64_at, put_bytes, varint_at
+    from cython.cimports.barnabas.records.kernel.wire import int16_at, int32_at, int64_at, is_utf8, put_bytes, varint_at
     from cython.cimports.cpython.buffer import PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 else:
     from barnabas.records.kernel.checksum import extend
-    from barnabas.records.kernel.wire import put_bytes, varint_at
+    from barnabas.records.kernel.wire import is_utf8, put_bytes, varint_at
 
 BAD_RECORD, BAD_COUNT, BAD_OFFSETS = 1, 2, 3
 """Kinds of `CorruptRecords`: a record that cannot be parsed; more or fewer records than the header says; offsets that do not count up
 from 0."""
 
 _TEXTS = (
-    "",  # by number, from 1 on: _LENGTH to _OFFSET
+    "",  # by number, from 1 on: _LENGTH to _NAME
     "its length is wrong",
     "it is cut off or has a field that does not fit",
     "bytes follow its last header",
     "it is missing",
     "bytes follow the last record",
     "its offset is out of order",
+    "the name of a header is not UTF-8",
 )
-_KINDS = (0, BAD_RECORD, BAD_RECORD, BAD_RECORD, BAD_COUNT, BAD_COUNT, BAD_OFFSETS)
+_KINDS = (0, BAD_RECORD, BAD_RECORD, BAD_RECORD, BAD_COUNT, BAD_COUNT, BAD_OFFSETS, BAD_RECORD)
 _LENGTH = cython.declare(cython.Py_ssize_t, 1)
 _FIELD = cython.declare(cython.Py_ssize_t, 2)
 _LONGER = cython.declare(cython.Py_ssize_t, 3)
 _MISSING = cython.declare(cython.Py_ssize_t, 4)
 _MORE = cython.declare(cython.Py_ssize_t, 5)
 _OFFSET = cython.declare(cython.Py_ssize_t, 6)
+_NAME = cython.declare(cython.Py_ssize_t, 7)
 _SMALLEST_BODY = cython.declare(cython.Py_ssize_t, 6)
 _SMALLEST_RECORD = cython.declare(cython.Py_ssize_t, 7)
 _FIELDS = cython.declare(cython.Py_ssize_t, 7)
@@ -232,6 +235,8 @@ def _skip_headers(
         length, at = _cell_at(data, at, end, strict)
         if at < 0 or length < 0:
             return _FIELD
+        if strict and not is_utf8(data, at, at + length):
+            return _NAME
         length, at = _cell_at(data, at + length, end, strict)
         if at < 0:
             return _FIELD

@@ -1,5 +1,5 @@
-# The compiled form of wire.py: the same functions, inlined into each kernel module that cimports them. Big-endian integers and
-# zig-zag varints, read from and written to plain memory; callers have checked that the bytes are there.
+# The compiled form of wire.py: the same functions, inlined into each kernel module that cimports them. Big-endian integers,
+# zig-zag varints and text, read from and written to plain memory; callers have checked that the bytes are there.
 
 from libc.string cimport memcpy
 
@@ -71,6 +71,29 @@ cdef inline (long long, Py_ssize_t) varint_at(const unsigned char* data, Py_ssiz
             return <long long> (raw >> 1) ^ -<long long> (raw & 1), at
         shift += 7
     return 0, -1
+
+
+cdef inline bint is_utf8(const unsigned char* data, Py_ssize_t at, Py_ssize_t end) noexcept nogil:
+    # Whether the bytes are text in UTF-8: the second byte of a character has a range of its own behind some first ones.
+    cdef unsigned char first, low, high
+    cdef int more
+    while at < end:
+        first = data[at]
+        at += 1
+        if first < 0x80:
+            continue
+        low = 0xA0 if first == 0xE0 else 0x90 if first == 0xF0 else 0x80
+        high = 0x9F if first == 0xED else 0x8F if first == 0xF4 else 0xBF
+        more = 1 if first < 0xE0 else 2 if first < 0xF0 else 3
+        if first < 0xC2 or first > 0xF4 or end - at < more or data[at] < low or data[at] > high:
+            return False
+        at += 1
+        while more > 1:
+            if data[at] & 0xC0 != 0x80:
+                return False
+            at += 1
+            more -= 1
+    return True
 
 
 cdef inline Py_ssize_t put_varint(unsigned char* target, Py_ssize_t at, long long value) noexcept nogil:

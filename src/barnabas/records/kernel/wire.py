@@ -1,6 +1,6 @@
-"""Integers and varints of the record format: the plain form. The compiled form of the same functions is wire.pxd.
+"""Integers, varints and text of the record format: the plain form. The compiled form of the same functions is wire.pxd.
 
-Role: the one place of the kernel that knows how numbers are written. Callers have checked that the bytes are there.
+Role: the one place of the kernel that knows how numbers and names are written. Callers have checked that the bytes are there.
 Thread: any; pure functions. Lock: none.
 """
 
@@ -66,6 +66,15 @@ def varint_at(data: bytes, at: int, end: int) -> tuple[int, int]:
             return (raw >> 1) ^ -(raw & 1), at
         shift += 7
     return 0, -1
+
+
+def is_utf8(data: bytes, at: int, end: int) -> bool:
+    """Whether `data[at:end]` is text in UTF-8."""
+    try:
+        str(data[at:end], "utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def put_varint(target: bytearray, at: int, value: int) -> int:
