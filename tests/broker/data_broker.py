@@ -72,6 +72,9 @@ class Asked:
         self.closed = 0
         self._lock = threading.Lock()
 
+    def is_slow(self) -> bool:
+        return self.heavy
+
     def respond(self, message: Any) -> None:
         with self._lock:
             self.answers.append(through_the_wire(message, self.header.api_key, self.header.api_version))

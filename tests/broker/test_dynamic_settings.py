@@ -20,6 +20,8 @@ from barnabas.client.admin_results import ConfigResource, NewTopic, ResourceType
 from barnabas.config import Config
 from barnabas.errors import KafkaError
 from barnabas.producer import Producer
+from barnabas.protocol.codec import encode_request_frame
+from barnabas.protocol.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
 from barnabas.testing import EmbeddedBroker
 from barnabas.threads import ServerThread
 from tests import wire
@@ -69,6 +71,9 @@ def use_everything(server: BrokerServer) -> None:
         producer.send("made-by-itself", b"v" * 1000).result(30)
     with wire.connect(server.port()) as sock:
         assert wire.ask(sock, wire.fetch("made-by-itself", 1, wait_ms=1))
+        quota = EntryData(entity=[EntityData("client-id", "app")], ops=[OpData("producer_byte_rate", 1e6, False)])
+        change_quotas = AlterClientQuotasRequest(entries=[quota], validate_only=False)
+        assert wire.ask(sock, b"".join(encode_request_frame(change_quotas, 1, 1, "test")))
     with Admin(client) as admin:
         admin.describe_configs([ConfigResource(ResourceType.BROKER, ME)])
         admin.create_topics([NewTopic("made", configs={"flush.messages": "1"})])
