@@ -8,6 +8,7 @@ Thread: that of the request; one object for each request. Lock: `SpareMemory._lo
 
 from __future__ import annotations
 
+import mmap
 import threading
 
 from barnabas.errors import ErrorCode, KafkaError
@@ -91,14 +92,13 @@ class Expansion:
             f"the compressed batches of this request hold more than {self.granted} bytes; send fewer of them in one request"
         )
 
-    def _memory_of(self, size: int) -> bytearray:
+    def _memory_of(self, size: int) -> bytearray | mmap.mmap:
         if size <= len(self._memory):
             return self._memory
+        if size > KEPT_MEMORY:
+            return mmap.mmap(-1, size)  # a bytearray would be filled with zeros, while all threads wait
         memory = bytearray() if self._memory else _spare.borrow()
-        if size > len(memory):
-            memory = bytearray(size)
-        if size <= KEPT_MEMORY:
-            self._memory = memory
+        self._memory = memory = memory if size <= len(memory) else bytearray(size)
         return memory
 
     def give_back(self) -> None:

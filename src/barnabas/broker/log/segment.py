@@ -24,9 +24,9 @@ from barnabas.broker.log.files import FileSystem, OpenFile, Pin
 from barnabas.broker.log.index import IndexDamaged, OffsetIndex, TimeIndex
 from barnabas.broker.log.places import PLACE_SIZE, CorruptLog, Place, place_in, place_or_none
 from barnabas.broker.log.txn_index import TXN_INDEX_SUFFIX, TransactionIndex
-from barnabas.broker.log.walk import NOWHERE, walk
+from barnabas.broker.log.walk import NOWHERE, scan_headers, walk
 from barnabas.records.batch import HEADER_SIZE, NO_TIMESTAMP
-from barnabas.records.kernel.scan import FINE, BatchScan
+from barnabas.records.kernel.scan import BatchScan
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +47,6 @@ _FIRST_CHUNK = 4 * 1024
 _SCAN_CHUNK = 16 * 1024
 _SCAN_WORK = 4
 """To go over the headers of small batches takes about as long as to compare the checksum of so many times the bytes."""
-_HEADERS_CHUNK = 64 * 1024
 _FILL_CHUNK = 1 << 20
 FILL_LIMIT = 128 * 1024
 """Producers that wait for the disk get zeros ahead of their batches when a flush brings less than this. More would only pay for writing
@@ -566,24 +565,12 @@ class Segment:
     def largest_timestamp_from(self, start: int, end: int) -> tuple[int, int]:
         """(timestamp, last offset of its batch) of the batches from the one that begins at a position on."""
         best, rest = (NO_TIMESTAMP, self.base_offset), start
-        for scan in self._scan(start, end):
+        for scan in scan_headers(self, start, end):
             best, rest = scan.max_time, scan.valid_size
         for place in self.places(rest, end):
             if place.max_timestamp > best[0]:
                 best = (place.max_timestamp, place.last_offset)
         return best
-
-    def _scan(self, position: int, end: int) -> Iterator[BatchScan]:
-        """The headers from a batch at a position on, a chunk at a time and without the GIL; up to the first bytes that are no batch."""
-        scan = BatchScan(self.base_offset, end, NOWHERE, NOWHERE)
-        scan.stand_at(position, self.base_offset, FINE)
-        while scan.wants_more:
-            spend(_HEADERS_CHUNK)
-            scan.feed(self.read(scan.read_position, _HEADERS_CHUNK))
-            if scan.crowded:
-                scan.take_producer_rows()
-                scan.take_epochs()
-            yield scan
 
     def locate_time(self, timestamp: int, from_offset: int, end: int) -> Place | None:
         """The first batch, not before an offset, that has a record of this time or later; it may be newer than `end`."""
@@ -601,7 +588,7 @@ class Segment:
         if first is None:
             return None
         position = first.position
-        for scan in self._scan(position, end):
+        for scan in scan_headers(self, position, end):
             if scan.max_time[0] >= timestamp:
                 break
             position = scan.valid_size
