@@ -320,3 +320,27 @@ def test_a_topic_that_is_deleted_while_a_directory_is_away_does_not_come_back_wi
         storage.logs.housekeeper.run_due()
         storage.stop()
     assert len(list(tmp_path.glob("b/gone-*"))) == 0
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["", "made again"])
+def test_a_topic_that_is_deleted_while_there_is_no_room_takes_nothing_offline(tmp_path: Path, again: bool) -> None:
+    """Its directory keeps its name until the next start, which removes it; a new topic of that name sets it aside."""
+    disk = FaultyDisk()
+    storage = Storage(tmp_path, disk)
+    storage.topics.create([NewTopic("gone", 1), NewTopic("kept", 1)])
+    disk.rules = [Rule(("rename",), "*gone-0*", error="ENOSPC")]
+    storage.topics.delete(["gone"])
+    assert storage.logs.offline_count() == 0
+    disk.rules = ()
+    assert storage.log("kept", 0).append(batch()).base_offset == 0
+    if again:
+        storage.topics.create([NewTopic("gone", 1)])
+        assert storage.log("gone", 0).append(batch()).base_offset == 0
+    storage.stop()
+    storage = Storage(tmp_path, FileSystem())
+    assert storage.log("kept", 0).log_end_offset == 1
+    assert not again or storage.log("gone", 0).log_end_offset == 1
+    storage.logs.housekeeper.run_due()
+    storage.stop()
+    left = [path.name for path in tmp_path.glob("*/gone-*") if not path.name.endswith("-stray")]
+    assert left == ["gone-0"] * again

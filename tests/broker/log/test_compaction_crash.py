@@ -225,7 +225,7 @@ def test_no_descriptor_is_left_while_segments_are_swapped(dirty: Path, tmp_path:
         wanted = latest(store.log)
 
         def use_up(number: int, called: str, arguments: tuple[Any, ...]) -> None:
-            if called == "rename":
+            if called == "rename" and "t-0" in arguments[1]:
                 resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
 
         files.at = use_up

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -104,6 +105,18 @@ def test_records_that_cannot_be_decompressed_are_an_error(store: Store) -> None:
     with pytest.raises(KafkaError) as caught:
         store.log.offset_for_timestamp(5)
     assert caught.value.code == ErrorCode.CORRUPT_MESSAGE
+
+
+def test_a_look_up_needs_no_memory_of_its_own_for_what_it_decompresses(store: Store) -> None:
+    """90 partitions with 15 MB in 500 bytes each are looked into by one small request."""
+    store.log.append(Batch([bytes(15_000_000)], codec=4).build())
+    assert store.log.offset_for_timestamp(NOW_MS).offset == 0
+    tracemalloc.start()
+    try:
+        assert store.log.offset_for_timestamp(NOW_MS).offset == 0
+        assert tracemalloc.get_traced_memory()[1] < 4_000_000
+    finally:
+        tracemalloc.stop()
 
 
 batches = st.lists(

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from barnabas.broker.log.config import MAX_LONG
 from barnabas.broker.log.epochs import LeaderEpochs
+from barnabas.broker.log.expansion import UNLIMITED, Expansion
 from barnabas.broker.log.places import CorruptLog, Place
 from barnabas.broker.log.reading import LogReader, Tail
 from barnabas.broker.log.results import TimestampOffset
 from barnabas.broker.log.segment import Segment
 from barnabas.records.batch import HEADER_SIZE, BatchHeader, CorruptBatch, parse_header
-from barnabas.records.compression import decompress
+from barnabas.records.compression import NONE
 from barnabas.records.kernel.record_layout import MIN_LONG, RecordTimes, find_time
 from barnabas.records.reader import MAX_DECOMPRESSED_LIMIT
 
@@ -130,9 +131,12 @@ def _look_into(
     reader: LogReader, segment: Segment, place: Place, timestamp: int, start: int
 ) -> tuple[BatchHeader, RecordTimes]:
     batch = segment.read(place.position, place.size)
+    memory = Expansion(UNLIMITED)
     try:
         header = parse_header(batch)
-        data = decompress(header.codec, memoryview(batch)[HEADER_SIZE : header.size], MAX_DECOMPRESSED_LIMIT)
+        data = memoryview(batch)[HEADER_SIZE : header.size]
+        if header.codec != NONE:
+            data = memory.decompress(header.codec, data, MAX_DECOMPRESSED_LIMIT)
         if header.log_append_time:
             earliest = MIN_LONG if header.max_timestamp >= timestamp else MAX_LONG
         else:
@@ -140,3 +144,5 @@ def _look_into(
         return header, find_time(data, 0, header.record_count, max(0, start - header.base_offset), earliest)
     except CorruptBatch as error:
         raise CorruptLog(f"the batch at offset {place.base_offset} cannot be read: {error}") from error
+    finally:
+        memory.give_back()

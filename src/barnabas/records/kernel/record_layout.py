@@ -73,6 +73,7 @@ _LONG = cython.declare(cython.Py_ssize_t, 128 * 1024)
 
 _new_tuple = tuple.__new__
 MIN_LONG = -(2**63)
+_LEAST = cython.declare(cython.longlong, MIN_LONG)
 MAX_UNFIT = 1000
 """Records that `unfit_records` names; a batch can hold so many that naming all would take more room than the batch."""
 _UNFIT_FIELDS = cython.declare(cython.Py_ssize_t, 3)
@@ -200,6 +201,38 @@ class _Record:
         self.number = number
         self.at = at
         return _MORE if problem == 0 and at != end else problem
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def find_time(
+        self,
+        data: cython.p_const_uchar,
+        at: cython.Py_ssize_t,
+        end: cython.Py_ssize_t,
+        count: cython.Py_ssize_t,
+        from_offset: cython.longlong,
+        from_time: cython.longlong,
+    ) -> cython.int:
+        """Look for a record, see there; 0, or the number of what is wrong. `high_offset`: the one that was found, or -1."""
+        problem: cython.int = 0
+        found: cython.Py_ssize_t = -1
+        largest: cython.longlong = _LEAST
+        self.number = 0
+        while self.number < count and found < 0:
+            problem = self.read(data, at, end, False)
+            if problem:
+                break
+            at = self.end
+            if self.offset_delta >= from_offset:
+                if self.timestamp_delta > largest:
+                    largest = self.timestamp_delta
+                if self.timestamp_delta >= from_time:
+                    found = self.offset_delta
+            self.number += 1
+        self.high = largest
+        self.high_offset = found
+        return _MISSING if problem and at == end else problem
 
 
 @cython.cfunc
@@ -434,7 +467,7 @@ class RecordTimes(NamedTuple):
 
 
 def find_time(
-    data: bytes,
+    data: Buffer,
     start: cython.Py_ssize_t,
     count: cython.Py_ssize_t,
     from_offset: cython.longlong,
@@ -442,38 +475,33 @@ def find_time(
 ) -> RecordTimes:
     """The first of the `count` records of `data[start:]` with at least these deltas; nothing behind it is looked at, and nothing is said
     about records with smaller offsets. CorruptRecords when one cannot be read."""
-    bytes_of: cython.p_const_uchar = data
-    end: cython.Py_ssize_t = len(data)
-    at: cython.Py_ssize_t = _checked_start(start, end, count)
     record: _Record = _Record()
-    problem: cython.int = 0
-    number: cython.Py_ssize_t = 0
-    offset: cython.longlong = -1
-    largest: cython.longlong = MIN_LONG
-    with cython.nogil:
-        while number < count and offset < 0:
-            problem = record.read(bytes_of, at, end, False)
-            if problem:
-                break
-            at = record.end
-            if record.offset_delta >= from_offset:
-                if record.timestamp_delta > largest:
-                    largest = record.timestamp_delta
-                if record.timestamp_delta >= from_time:
-                    offset = record.offset_delta
-            number += 1
+    problem: cython.int
+    if cython.compiled:
+        view = cython.declare(cython.Py_buffer)
+        PyObject_GetBuffer(data, cython.address(view), PyBUF_SIMPLE)
+        try:
+            start = _checked_start(start, view.len, count)
+            source: cython.p_const_uchar = cython.cast(cython.p_const_uchar, view.buf)
+            with cython.nogil:
+                problem = record.find_time(source, start, view.len, count, from_offset, from_time)
+        finally:
+            PyBuffer_Release(cython.address(view))
+    else:
+        start = _checked_start(start, len(data), count)
+        problem = record.find_time(data, start, len(data), count, from_offset, from_time)
     if problem:
-        raise CorruptRecords(_MISSING if at == end else problem, number)
-    return RecordTimes(record.timestamp_delta if offset >= 0 else 0, offset, largest)
+        raise CorruptRecords(problem, record.number)
+    return RecordTimes(record.timestamp_delta if record.high_offset >= 0 else 0, record.high_offset, record.high)
 
 
 class UnfitRecords(NamedTuple):
-    """What `unfit_records` found: how many records lack a key, how many others have a wrong timestamp, and the first of both kinds, three
-    numbers for each: its place, its timestamp delta, its key length."""
+    """What `unfit_records` found: how many records lack a key, how many others have a wrong timestamp, and the first of both kinds."""
 
     without_key: int
     wrong_times: int
     first: array[int]
+    """Three numbers for each: its place, its timestamp delta, its key length."""
 
 
 def unfit_records(
