@@ -28,6 +28,9 @@ TEST_KAFKA = Kind("Kafka", kafka_command_with(TEST_JVM), KAFKA.durable, start_se
 KEEPS = {"log.retention.ms": "-1"}
 """Tests write records with times long ago, and every five minutes a broker deletes what is older than a week."""
 
+SMALL_SEGMENTS = {"barnabas.topic.min.segment.bytes": "1024"}
+"""Tests want many segments of few records."""
+
 _shared: dict[frozenset[tuple[str, str]], BrokerProcess] = {}
 _shared_ends = ExitStack()
 
@@ -57,7 +60,8 @@ def stop_shared_brokers() -> None:
 
 @contextmanager
 def own_live_broker(settings: Mapping[str, str] | None = None) -> Iterator[BrokerProcess]:
-    with BrokerProcess(kind_under_test(), {**KEEPS, **(settings or {})}) as broker:
+    own = {} if AGAINST_KAFKA else SMALL_SEGMENTS
+    with BrokerProcess(kind_under_test(), {**KEEPS, **own, **(settings or {})}) as broker:
         try:
             yield broker
         except BaseException as error:

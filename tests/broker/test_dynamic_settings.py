@@ -71,7 +71,9 @@ def use_everything(server: BrokerServer) -> None:
         assert wire.ask(sock, wire.fetch("made-by-itself", 1, wait_ms=1))
     with Admin(client) as admin:
         admin.describe_configs([ConfigResource(ResourceType.BROKER, ME)])
-        admin.create_topics([NewTopic("made")])
+        admin.create_topics([NewTopic("made", configs={"flush.messages": "1"})])
+    with Producer({**client, "compression.type": "gzip"}) as producer:
+        producer.send("made", b"v" * 1000).result(30)  # to be flushed, which makes the request heavy
     server.registry.render()
 
 

@@ -296,3 +296,20 @@ def test_a_creation_that_failed_leaves_its_name_to_others(broker: AdminBroker, m
         assert isinstance(refused, KafkaError)
     (made,) = broker.topics.create([NewTopic("a_b", 1)])
     assert isinstance(made, TopicInfo)
+
+
+def test_a_topic_is_not_given_tiny_segments(data: Path) -> None:
+    """Each takes four files. What a topic has already stays, and does not keep it from other changes."""
+    tiny = {"segment.bytes": "65536"}
+    with AdminBroker(data, barnabas_topic_min_segment_bytes=1024) as broker:
+        broker.topics.create([NewTopic("old", 1, tiny)])
+    with AdminBroker(data) as broker:
+        (refused,) = broker.topics.create([NewTopic("new", 1, tiny)])
+        assert isinstance(refused, KafkaError)
+        assert refused.code == ErrorCode.INVALID_CONFIG
+        assert "barnabas.topic.min.segment.bytes" in refused.message
+        broker.topics.create([NewTopic("new", 1, {"segment.bytes": "1048576"})])
+        with pytest.raises(KafkaError):
+            broker.topics.edit_configs("new", lambda _: tiny)
+        broker.topics.edit_configs("old", lambda configs: {**configs, "retention.ms": "5"})
+        assert broker.catalog.snapshot.topics["old"].configs == {**tiny, "retention.ms": "5"}

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from bench.brokers import OURS, BrokerProcess
+from tests.live_broker import SMALL_SEGMENTS
 
 _ROW = "fault row"
 _lines: list[str] = []
@@ -73,7 +74,7 @@ def start_broker() -> Iterator[Start]:
     with contextlib.ExitStack() as started:
 
         def start(settings: dict[str, object] | None = None) -> FaultyWorld:
-            texts = {name: str(value) for name, value in (settings or {}).items()}
+            texts = {name: str(value) for name, value in {**SMALL_SEGMENTS, **(settings or {})}.items()}
             broker = started.enter_context(BrokerProcess(OURS, texts))
             started.callback(_stop_in_order, broker)
             return FaultyWorld(broker)

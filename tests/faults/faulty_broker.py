@@ -15,6 +15,7 @@ from pathlib import Path
 from barnabas.cli import broker as cli
 from bench.brokers import BrokerProcess, Kind, Place, write_properties
 from tests.faults.faulty_disk import ControlledDisk, Rule, write_rules
+from tests.live_broker import SMALL_SEGMENTS
 
 DIRECTORIES = ("a", "b")
 RULES = "rules.json"
@@ -30,7 +31,7 @@ def faulty_command(place: Place, settings: Mapping[str, str]) -> list[str]:
 
 def faulty_broker(settings: Mapping[str, str] | None = None) -> BrokerProcess:
     """To be used in a `with` statement."""
-    return BrokerProcess(Kind("Barnabas", faulty_command, {}), settings or {})
+    return BrokerProcess(Kind("Barnabas", faulty_command, {}), {**SMALL_SEGMENTS, **(settings or {})})
 
 
 def set_rules(broker: BrokerProcess, *rules: Rule) -> None:

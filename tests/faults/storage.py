@@ -25,7 +25,7 @@ from barnabas.records.batch import iterate_batches
 from tests.broker.log.stores import region_bytes
 from tests.records.batches import Batch
 
-SETTINGS = {"log.segment.bytes": 6000, "log.index.interval.bytes": 600}
+SETTINGS = {"barnabas.topic.min.segment.bytes": 1024, "log.segment.bytes": 6000, "log.index.interval.bytes": 600}
 FLUSH_INTERVAL_MS = 1000
 STEP_SECONDS = 0.1
 NAMES = ("alpha", "beta", "gamma")

@@ -11,6 +11,7 @@ MAX_INT = 2**31 - 1
 MOST_NEW_PARTITIONS = 10_000
 
 FEWEST_FILES = 16
+MIN_SEGMENT_BYTES_KEY = "barnabas.topic.min.segment.bytes"
 
 LIMITS = (
     ConfigKey(
@@ -60,11 +61,32 @@ LIMITS = (
         read_on_use=True,
     ),
     ConfigKey(
+        "barnabas.produce.max.recompressed.bytes",
+        ConfigType.INT,
+        16_777_216,
+        "About how many bytes of records of one Produce request the broker compresses as their topics' compression.type wants it; batches "
+        "beyond it are refused with MESSAGE_TOO_LARGE. With zstd from level 13 on each byte counts four times. A request whose producer "
+        "compresses so itself is not concerned.",
+        between(1_048_576, MAX_INT),
+        dynamic=True,
+        read_on_use=True,
+    ),
+    ConfigKey(
         "barnabas.response.max.bytes",
         ConfigType.INT,
         33_554_432,
         "About the largest answer of DescribeConfigs and CreateTopics: in DescribeConfigs, resources that do not fit are answered with "
         "INVALID_REQUEST and ask for a smaller request; CreateTopics leaves out the configs of topics that do not fit.",
+        between(1024, MAX_INT),
+        dynamic=True,
+        read_on_use=True,
+    ),
+    ConfigKey(
+        MIN_SEGMENT_BYTES_KEY,
+        ConfigType.INT,
+        1_048_576,
+        "The smallest segment.bytes that a topic may be given: each segment takes four files. What a topic has already stays. The default "
+        "is Kafka's limit since 4.0 (KIP-1030).",
         between(1024, MAX_INT),
         dynamic=True,
         read_on_use=True,

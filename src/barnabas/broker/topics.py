@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from barnabas.broker.catalog import Catalog, NewTopic, TopicInfo
+from barnabas.broker.limit_settings import MIN_SEGMENT_BYTES_KEY
 from barnabas.broker.log.config import LogConfig
 from barnabas.broker.log.file_kinds import NotAFile
 from barnabas.broker.log.files import FileSystem
@@ -149,6 +150,7 @@ class Topics:
             text = f"Topic '{new.name}' collides with existing topic: {other}"
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, text)
         check_configs(self._config, new.configs)
+        _check_segment_bytes(self._config, new.configs, {})
 
     def _create_all(self, new_topics: Sequence[NewTopic]) -> Sequence[TopicInfo | KafkaError]:
         if not new_topics:
@@ -244,6 +246,7 @@ class Topics:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist.")
             configs = edit(topic.configs)
             check_configs(self._config, configs)
+            _check_segment_bytes(self._config, configs, topic.configs)
             if validate_only or (configs == topic.configs and name not in self._with_unusable_configs):
                 return
             self._log_config(configs)  # before anything is stored: this cannot fail afterwards
@@ -394,6 +397,15 @@ def check_config(name: str, value: str | None) -> None:
         TOPIC[name].parse(value)
     except ConfigError as error:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"Invalid value for configuration {error}") from error
+
+
+def _check_segment_bytes(config: Config, configs: Mapping[str, str | None], before: Mapping[str, str]) -> None:
+    """What the topic has already stays."""
+    name = "segment.bytes"
+    wanted, least = configs.get(name), config[MIN_SEGMENT_BYTES_KEY]
+    if wanted is not None and wanted != before.get(name) and int(wanted) < least:
+        text = f"Invalid value {wanted} for configuration {name}: it must be at least {least} ({MIN_SEGMENT_BYTES_KEY})"
+        raise KafkaError(ErrorCode.INVALID_CONFIG, text)
 
 
 def _check_compaction_lag(config: Config, configs: Mapping[str, Any]) -> None:

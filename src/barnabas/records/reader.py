@@ -8,11 +8,13 @@ from __future__ import annotations
 from barnabas.records.batch import CorruptBatch
 
 MIN_DECOMPRESSED_LIMIT = 16 * 1024 * 1024
+MAX_DECOMPRESSED_LIMIT = 128 * 1024 * 1024
+"""Whatever a topic allows: a batch is decompressed in one piece. A little more than the largest request."""
 
 
 def decompressed_limit(max_message_bytes: int) -> int:
     """How large the records of a batch may become when they are decompressed."""
-    return max(MIN_DECOMPRESSED_LIMIT, 10 * max_message_bytes)
+    return min(MAX_DECOMPRESSED_LIMIT, max(MIN_DECOMPRESSED_LIMIT, 10 * max_message_bytes))
 
 
 def read_varint(data: bytes, position: int) -> tuple[int, int]:

@@ -26,11 +26,12 @@ class Work:
     """What the log asked of the system."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.bytes_read = self.syncs = self.created = 0
+        self.bytes_read = self.reads = self.syncs = self.created = 0
         pread, sync, open_file = FileSystem.pread, FileSystem.sync, FileSystem.open
 
         def counted_pread(files: FileSystem, fd: int, length: int, position: int) -> bytes:
             self.bytes_read += length
+            self.reads += 1
             return pread(files, fd, length, position)
 
         def counted_sync(files: FileSystem, fd: int) -> None:
@@ -195,3 +196,15 @@ def test_a_look_up_by_time_is_heavy(broker: DataBroker) -> None:
     partition = ListOffsetsPartition(partition_index=0, timestamp=1)
     body = ListOffsetsRequest(topics=[ListOffsetsTopic(name="t", partitions=[partition])])
     assert weigh(body, broker.services) > Budget().light_elements
+
+
+def test_a_look_up_by_time_goes_over_batches_of_one_time_in_large_steps(broker: DataBroker, work: Work) -> None:
+    """The time index has no entry to begin at; the headers are looked at by the kernel, which lets go of the GIL."""
+    broker.create("t", 1)
+    log = broker.log("t")
+    for _ in range(15_000):
+        log.append(memoryview(ONE))
+    log.append(memoryview(_later(60_000)))
+    work.reads = 0
+    assert log.offset_for_timestamp(Batch([b"x"]).timestamp + 1).offset == 15_000
+    assert work.reads < 40

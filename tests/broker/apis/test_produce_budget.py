@@ -100,6 +100,32 @@ def test_a_handler_goes_on_where_the_processor_stopped(broker: DataBroker) -> No
     assert [broker.log("t", index).log_end_offset for index in range(40)] == [1] * 40
 
 
+@pytest.mark.parametrize(("level", "written"), [("3", 8), ("19", 2)])
+def test_what_the_broker_compresses_for_one_request_is_bounded(tmp_path: Path, level: str, written: int) -> None:
+    """8 MiB of records in 16 batches; high levels of zstd count four times."""
+    with DataBroker(tmp_path / "data", barnabas_produce_max_recompressed_bytes=4_300_000) as broker:
+        broker.create("t", 16, compression_type="zstd", compression_zstd_level=level)
+        asked = broker.receive(request(*[bytes(Batch([b"x" * (1 << 19)]).build())] * 16), 9)
+        asked.heavy = True
+        broker.run(asked)
+    codes = [code for code, _ in outcomes(asked.answer)]
+    assert codes == [0] * written + [ErrorCode.MESSAGE_TOO_LARGE] * (16 - written)
+
+
+def test_a_batch_expands_to_a_bounded_size_whatever_its_topic_allows(broker: DataBroker) -> None:
+    broker.create("t", 1, max_message_bytes=str(2**31 - 1))
+    asked = broker.receive(request(bomb(ZSTD, 140 << 20)), 9)
+    asked.heavy = True
+    tracemalloc.start()
+    try:
+        broker.run(asked)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert [code for code, _ in outcomes(asked.answer)] == [ErrorCode.INVALID_RECORD]
+    assert peak < 300 << 20
+
+
 def test_an_ordinary_request_is_done_by_the_processor(broker: DataBroker) -> None:
     broker.create("t", 20)
     batches = [bytes(Batch([b"x" * 900] * 50, codec=number % 5).build()) for number in range(20)]

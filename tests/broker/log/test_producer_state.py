@@ -202,3 +202,19 @@ def test_a_snapshot_gives_back_what_the_next_check_needs(producers: dict[int, tu
             entry.next_sequence,
             list(entry.batches),
         )
+
+
+def test_many_producers_are_not_written_down_for_each_small_segment(tmp_path: Path) -> None:
+    """2000 producers, and a segment for every ten batches of 1 kB."""
+    with Store(tmp_path, segment_bytes=10_000) as store:
+        for producer in range(2000):
+            store.log.append(sequenced(producer, 0, 0, 1))
+        before = len(list(store.directory.glob("*.snapshot")))
+        segments = store.log.segment_count
+        for _ in range(200):
+            store.log.append(memoryview(Batch([b"x" * 900]).build()))
+        assert store.log.segment_count > segments + 15
+        assert len(list(store.directory.glob("*.snapshot"))) <= before + 1
+        log = store.crash()
+        with pytest.raises(KafkaError):
+            log.append(sequenced(1999, 0, 5, 1))

@@ -242,17 +242,19 @@ def test_who_names_too_much_is_disconnected_with_one_line(caplog: pytest.LogCapt
     assert "barnabas.request.max.elements" in line
 
 
-def test_an_api_that_finds_much_to_do_goes_on_with_a_handler() -> None:
+@pytest.mark.parametrize("inline", ["true", "false"])
+def test_an_api_that_finds_much_to_do_goes_on_in_the_heavy_lane(inline: str) -> None:
+    """Whether a processor or a handler has begun with it."""
     ran: list[bool] = []
 
     def answer_metadata(request: Request, services: Any) -> MetadataResponse:
-        ran.append(request.inline)
+        ran.append(request.heavy)
         if request.inline:
             raise NeedsHandler
         return MetadataResponse(cluster_id="toy")
 
     apis = toy_apis(metadata=answer_metadata)
     apis[wire.METADATA].inline = True
-    with serving(apis, barnabas_request_inline="true") as server, client_of(server) as sock:
+    with serving(apis, barnabas_request_inline=inline) as server, client_of(server) as sock:
         assert wire.ask(sock, wire.frame(metadata_of(["a"])))
-    assert ran == [True, False]
+    assert ran == [False, True]

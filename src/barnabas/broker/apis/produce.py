@@ -27,7 +27,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from barnabas.broker.budget import NeedsHandler
-from barnabas.broker.log.expansion import UNLIMITED, Expansion, ExpansionUsedUp
+from barnabas.broker.log.expansion import Expansion, ExpansionUsedUp
 from barnabas.broker.log.results import AppendOrigin, RecordsRefused
 from barnabas.broker.purgatory import DelayedOperation
 from barnabas.broker.slices import SLICE, slices
@@ -59,6 +59,7 @@ ATTRIBUTES_LOW_BYTE_AT = 22
 _CLIENT = AppendOrigin.CLIENT
 LIGHT_BYTES_KEY = "barnabas.produce.light.bytes"
 EXPANDED_BYTES_KEY = "barnabas.produce.max.expanded.bytes"
+COMPRESSED_BYTES_KEY = "barnabas.produce.max.recompressed.bytes"
 PARTITION_WORK = 16_384
 """A partition takes about as long as looking at so many bytes, whatever it holds: it is a system call."""
 REFUSAL_WORK = 2048
@@ -190,7 +191,8 @@ class Appending:
         if inline:
             expansion.granted, expansion.compressible = self._light, LIGHT_COMPRESSION
         else:
-            expansion.granted, expansion.compressible = self._broker.config[EXPANDED_BYTES_KEY], UNLIMITED
+            config = self._broker.config
+            expansion.granted, expansion.compressible = config[EXPANDED_BYTES_KEY], config[COMPRESSED_BYTES_KEY]
         try:
             self._append_rest(inline)
         finally:

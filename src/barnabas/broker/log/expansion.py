@@ -8,6 +8,7 @@ Thread: that of the request; one object for each request. Lock: `SpareMemory._lo
 
 from __future__ import annotations
 
+import mmap
 import threading
 
 from barnabas.errors import ErrorCode, KafkaError
@@ -25,10 +26,7 @@ class ExpansionUsedUp(KafkaError):
     The code is the one for which Java's producer splits the batch and sends the halves again, in other requests.
     """
 
-    def __init__(self, granted: int) -> None:
-        text = (
-            f"the compressed batches of this request hold more than {granted} bytes; send fewer of them in one request"
-        )
+    def __init__(self, text: str) -> None:
         super().__init__(ErrorCode.MESSAGE_TOO_LARGE, text)
 
 
@@ -90,16 +88,17 @@ class Expansion:
             else:
                 self.done -= room - written
                 return target[:written]
-        raise ExpansionUsedUp(self.granted)
+        raise ExpansionUsedUp(
+            f"the compressed batches of this request hold more than {self.granted} bytes; send fewer of them in one request"
+        )
 
-    def _memory_of(self, size: int) -> bytearray:
+    def _memory_of(self, size: int) -> bytearray | mmap.mmap:
         if size <= len(self._memory):
             return self._memory
+        if size > KEPT_MEMORY:
+            return mmap.mmap(-1, size)  # a bytearray would be filled with zeros, while all threads wait
         memory = bytearray() if self._memory else _spare.borrow()
-        if size > len(memory):
-            memory = bytearray(size)
-        if size <= KEPT_MEMORY:
-            self._memory = memory
+        self._memory = memory = memory if size <= len(memory) else bytearray(size)
         return memory
 
     def give_back(self) -> None:
@@ -111,7 +110,10 @@ class Expansion:
     def take_for_compression(self, size: int) -> None:
         """Before records are compressed again; ExpansionUsedUp when that is too much for this thread."""
         if size > self.compressible:
-            raise ExpansionUsedUp(self.granted)
+            raise ExpansionUsedUp(
+                "the batches of this request that must be compressed as their topic wants it are too large; send smaller or fewer ones "
+                "in a request, or use the topic's compression type"
+            )
         self.compressible -= size
 
     def __repr__(self) -> str:

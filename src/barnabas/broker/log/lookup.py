@@ -87,15 +87,14 @@ def _begins_from(reader: LogReader, segment: Segment, offset: int, start: int, e
 
 def _largest_from(reader: LogReader, segment: Segment, start: int, end: int) -> tuple[int, int]:
     """(largest timestamp, an offset of its batch) of the records from the start of the log on; one pass over headers."""
-    best = (-1, -1)
     first = reader.repairing(segment, lambda s, e: s.locate(start, e), end)
-    for place in segment.places(first.position, end) if first else ():
-        largest = place.max_timestamp
-        if place.base_offset < start:
-            largest = _largest_in(reader, segment, place, start)
-        if largest > best[0]:
-            best = (largest, place.last_offset)
-    return best
+    if first is None:
+        return -1, -1
+    if first.base_offset >= start:
+        return segment.largest_timestamp_from(first.position, end)
+    largest = _largest_in(reader, segment, first, start)
+    rest = segment.largest_timestamp_from(first.position + first.size, end)
+    return rest if rest[0] > largest else (largest, first.last_offset)
 
 
 def _largest(reader: LogReader, segment: Segment, end: int) -> tuple[int, int]:

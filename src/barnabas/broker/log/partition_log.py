@@ -65,6 +65,9 @@ Found = TypeVar("Found")
 _CLIENT = AppendOrigin.CLIENT
 _READ_UNCOMMITTED = IsolationLevel.READ_UNCOMMITTED
 _pack_prefix = PREFIX.pack
+_FEW_PRODUCERS = 100
+_SNAPSHOT_INTERVAL = 1024
+"""So many bytes of batches for each producer beyond a few come between two snapshots: else small segments would cost much time."""
 
 
 class PartitionLog:
@@ -72,6 +75,7 @@ class PartitionLog:
 
     __slots__ = (
         "_after_max_ms",
+        "_bytes_without_snapshot",
         "_committed",
         "_dir",
         "_durability",
@@ -119,6 +123,7 @@ class PartitionLog:
         self.epochs = loaded.epochs
         self._refusal: ErrorCode | None = None
         self._snapshot_offset = loaded.snapshot_offset
+        self._bytes_without_snapshot = 0
         self._start = self.start_to_persist = loaded.start
         self._read_failures = LogLimit(log, log_dir.clock.monotonic_ns, MINUTE_NS)  # each reader tries again and again
         self._reader = LogReader(loaded.segments, self._rebuild_indexes)
@@ -360,7 +365,9 @@ class PartitionLog:
         """Begin a new segment at the end of the log; under the append lock."""
         end, old, _ = self._tail
         old.finish()
-        self._write_snapshot(end)
+        self._bytes_without_snapshot += old.size
+        if self._bytes_without_snapshot >= _SNAPSHOT_INTERVAL * (len(self._producers.entries) - _FEW_PRODUCERS):
+            self._write_snapshot(end)
         segment = Segment(self._files, self.directory, end)
         segment.create()
         self._durability.names_changed = True
@@ -376,6 +383,7 @@ class PartitionLog:
         path = os.path.join(self.directory, segment_name(offset) + SNAPSHOT_SUFFIX)
         self._files.write_file(path, self._producers.encode(), sync=False)
         self._snapshot_offset = offset
+        self._bytes_without_snapshot = 0
 
     def _write_failed(self, position: int, error: OSError | IndexDamaged) -> KafkaError:
         """Cut off what a failed write may have left. Readers never saw it: they stop at the published size."""

@@ -36,6 +36,8 @@ from barnabas.records.reader import decompressed_limit
 RECORDS_AT = HEADER_SIZE - PREFIX_SIZE
 """Where the records begin in the part of a batch that the checksum covers."""
 MIN_LONG = -MAX_LONG - 1
+SLOW_ZSTD_LEVEL = 13
+SLOW_LEVEL_EFFORT = 4
 _NO_HEADER = (0,) * 13
 
 
@@ -88,7 +90,7 @@ def validated(
         records = body[RECORDS_AT:]
     else:
         if room is not None:
-            room.take_for_compression(len(data) - start)
+            room.take_for_compression((len(data) - start) * _effort(codec, config))
         records = compress(codec, memoryview(data)[start:], _level(codec, config))
     kept = header._replace(attributes=attributes & ~CODEC_MASK | codec, max_timestamp=newest)
     return _rewritten(kept, body, records, config)
@@ -185,6 +187,11 @@ def _codec_to_keep(header: BatchHeader, config: LogConfig) -> int:
 
 def _level(codec: int, config: LogConfig) -> int | None:
     return {GZIP: config.gzip_level, LZ4: config.lz4_level, ZSTD: config.zstd_level}.get(codec)
+
+
+def _effort(codec: int, config: LogConfig) -> int:
+    """How often its bytes a batch counts: the highest levels of zstd take much longer than all others (2 MB/s)."""
+    return SLOW_LEVEL_EFFORT if codec == ZSTD and config.zstd_level >= SLOW_ZSTD_LEVEL else 1
 
 
 def _rewritten(header: BatchHeader, body: bytes, records: bytes, config: LogConfig) -> tuple[BatchHeader, bytes]:

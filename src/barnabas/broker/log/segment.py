@@ -24,7 +24,7 @@ from barnabas.broker.log.files import FileSystem, OpenFile, Pin
 from barnabas.broker.log.index import IndexDamaged, OffsetIndex, TimeIndex
 from barnabas.broker.log.places import PLACE_SIZE, CorruptLog, Place, place_in, place_or_none
 from barnabas.broker.log.txn_index import TXN_INDEX_SUFFIX, TransactionIndex
-from barnabas.broker.log.walk import NOWHERE, walk
+from barnabas.broker.log.walk import NOWHERE, scan_headers, walk
 from barnabas.records.batch import HEADER_SIZE, NO_TIMESTAMP
 from barnabas.records.kernel.scan import BatchScan
 
@@ -560,8 +560,14 @@ class Segment:
             if place is None or (place.last_offset, place.max_timestamp) != (last[1], last[0]):
                 raise IndexDamaged(f"{self.time_index.path} ends with {last}, which the log does not have")
             start = place.position
-        best = (NO_TIMESTAMP, self.base_offset)
-        for place in self.places(start, end):
+        return self.largest_timestamp_from(start, end)
+
+    def largest_timestamp_from(self, start: int, end: int) -> tuple[int, int]:
+        """(timestamp, last offset of its batch) of the batches from the one that begins at a position on."""
+        best, rest = (NO_TIMESTAMP, self.base_offset), start
+        for scan in scan_headers(self, start, end):
+            best, rest = scan.max_time, scan.valid_size
+        for place in self.places(rest, end):
             if place.max_timestamp > best[0]:
                 best = (place.max_timestamp, place.last_offset)
         return best
@@ -581,10 +587,12 @@ class Segment:
         )
         if first is None:
             return None
-        for place in self.places(first.position, end):
-            if place.max_timestamp >= timestamp:
-                return place
-        return None
+        position = first.position
+        for scan in scan_headers(self, position, end):
+            if scan.max_time[0] >= timestamp:
+                break
+            position = scan.valid_size
+        return next((place for place in self.places(position, end) if place.max_timestamp >= timestamp), None)
 
     def __repr__(self) -> str:
         return f"Segment({self.path!r}, size={self.size})"

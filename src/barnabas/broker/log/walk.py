@@ -11,6 +11,7 @@ import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from barnabas.broker.inline_work import spend
 from barnabas.broker.log.batch_search import BatchSearch
 from barnabas.records.batch import HEADER_SIZE
 from barnabas.records.kernel.scan import FINE, PROBLEMS, WRONG_OFFSET, BatchScan
@@ -58,6 +59,19 @@ def walk(
     if scan.next_offset > ends_by and scan.last_batch is not None:
         _end_before(segment, scan, scan.last_batch)
     yield scan
+
+
+def scan_headers(segment: Segment, position: int, end: int) -> Iterator[BatchScan]:
+    """The headers from a batch at a position on, a chunk at a time and without the GIL; up to the first bytes that are no batch."""
+    scan = BatchScan(segment.base_offset, end, NOWHERE, NOWHERE)
+    scan.stand_at(position, segment.base_offset, FINE)
+    while scan.wants_more:
+        spend(_HEADERS_CHUNK)
+        scan.feed(segment.read(scan.read_position, _HEADERS_CHUNK))
+        if scan.crowded:
+            scan.take_producer_rows()
+            scan.take_epochs()
+        yield scan
 
 
 def _end_before(segment: Segment, scan: BatchScan, last: tuple[int, int]) -> None:
