@@ -21,8 +21,13 @@ FREE_PORTS = ("--port", "0", "--metrics-port", "0")
 class Process:
     """A broker process and what it says."""
 
-    def __init__(self, arguments: tuple[str, ...], environ: dict[str, str], folder: Path) -> None:
+    def __init__(
+        self, arguments: tuple[str, ...], environ: dict[str, str], folder: Path, descriptors: int | None = None
+    ) -> None:
+        """`descriptors`: how many it may have, as its hard limit too: the broker raises the soft one."""
         command_line = [sys.executable, "-m", "barnabas", "broker", *arguments]
+        if descriptors is not None:
+            command_line = ["sh", "-c", f'ulimit -n {descriptors}; exec "$@"', "sh", *command_line]
         self.popen = subprocess.Popen(
             command_line,
             stdout=subprocess.PIPE,

@@ -34,8 +34,8 @@ def shell(broker: Broker) -> Shell:
 def start(tmp_path: Path) -> Iterator[StartBroker]:
     started: list[Process] = []
 
-    def start(*arguments: str, **environ: str) -> Process:
-        process = Process(arguments, environ, tmp_path)
+    def start(*arguments: str, descriptors: int | None = None, **environ: str) -> Process:
+        process = Process(arguments, environ, tmp_path, descriptors)
         started.append(process)
         return process
 

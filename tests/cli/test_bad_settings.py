@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import resource
 import signal
 import sqlite3
 import threading
@@ -41,12 +40,7 @@ def test_a_setting_that_does_not_fit_is_one_line(start: StartBroker, setting: st
 
 
 def test_more_threads_than_descriptors_is_one_line(start: StartBroker) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (200, hard))
-    try:
-        process = start(*FREE_PORTS, "-o", "num.network.threads=512")
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    process = start(*FREE_PORTS, "-o", "num.network.threads=512", descriptors=200)
     assert "Too many open files" in refusal(process)
 
 

@@ -257,22 +257,34 @@ def test_a_handler_that_leaves_passes_the_queue_on(channel: RequestChannel) -> N
     worker.join()
 
 
-def test_a_ring_that_meets_the_end_of_the_wait_is_not_kept_for_the_next_one(channel: RequestChannel) -> None:
-    """The waker chose this seat just as its wait ended: the ring is consumed, so that the next wait really waits."""
+def test_a_handler_whose_ring_is_late_does_not_wait_for_it(channel: RequestChannel) -> None:
+    """A processor chooses a handler and rings just before it sleeps. The handler's wait ended in between, and it waited for the ring with
+    the channel's lock, which the processor needed for its next request: the broker stood still, and could not be stopped."""
     seat = channel.sit_down()
-    with channel._lock:
-        seat.parked = True
-        channel._idle.append(seat)
-        channel._awake -= 1
-        chosen = channel._unpark()
+    taken: list[Any] = []
+    handler = threading.Thread(target=lambda: taken.append(channel.take(0.2, seat)))
+    handler.start()
+    wait_until(lambda: channel.idle_handlers() == 1)
+    request = toy_request(channel)
+    queued, chosen = channel.post(request)
+    assert queued
     assert chosen is seat
-    seat.bell.release()
-    with channel._lock:
-        channel._give_up_parking(seat)
-    assert not seat.bell.acquire(blocking=False)
+    handler.join(30)
+    assert taken == [request], "it has not waited for the ring"
+    seat.ring()
+    assert channel.take(30, seat) is None, "the late ring ends one wait"
     assert channel.take(0, seat) is None
     channel.stand_up(seat)
-    assert channel._awake == 0
+    assert (channel._awake, channel.idle_handlers()) == (0, 0)
+
+
+def test_two_rings_that_nobody_has_heard_are_one(channel: RequestChannel) -> None:
+    seat = channel.sit_down()
+    seat.ring()
+    seat.ring()
+    assert channel.take(30, seat) is None
+    assert not seat.bell.acquire(blocking=False)
+    channel.stand_up(seat)
 
 
 def _take_until(done: threading.Event, channel: RequestChannel, taken: list[Any]) -> None:

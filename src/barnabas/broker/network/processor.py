@@ -344,7 +344,7 @@ class Processor(ServerThread):
     def _ring(self) -> None:
         if self._to_ring:
             for seat in self._to_ring:
-                seat.bell.release()
+                seat.ring()
             self._to_ring.clear()
 
     def _reject(self, receive: Receive, error: MalformedRequest) -> None:

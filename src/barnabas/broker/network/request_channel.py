@@ -95,6 +95,13 @@ class Seat:
         self.blocked = False  # awake but in a request that does not come to an end: not counted as awake
         self.slow: Turns | None = None  # where its slow request comes from
 
+    def ring(self) -> None:
+        """Wake its handler. Never waits, and may come late, when the handler has woken up by itself: then its next wait ends at once."""
+        try:
+            self.bell.release()
+        except RuntimeError:
+            log.debug("a handler is rung for twice")  # an earlier ring has not been heard yet: it wakes the handler too
+
 
 class RequestChannel:
     """Thread-safe. One for the data plane, one for the control plane (RP-36)."""
@@ -134,7 +141,7 @@ class RequestChannel:
         """Queue a request; wait while the queue is full. False when the channel was closed or `still_wanted` said no."""
         queued, seat = self.post(request, still_wanted)
         if seat is not None:
-            seat.bell.release()
+            seat.ring()
         return queued
 
     def post(self, request: Request, still_wanted: Callable[[], bool] | None = None) -> tuple[bool, Seat | None]:
@@ -160,7 +167,7 @@ class RequestChannel:
         try:
             while len(self._queue) >= self.limit and not self._closed:
                 while self._idle:
-                    self._unpark().bell.release()
+                    self._unpark().ring()
                 self._not_full.wait(PUT_SLICE_SECONDS)
                 if still_wanted is not None and not still_wanted():
                     return False
@@ -174,7 +181,7 @@ class RequestChannel:
             self._queue.append(SHUTDOWN)
             seat = self._unpark() if self._idle else None
         if seat is not None:
-            seat.bell.release()
+            seat.ring()
 
     def take(self, timeout: float, seat: Seat | None = None) -> Request | ShutdownRequest | None:
         """The oldest request, or None after `timeout` seconds. A handler passes the seat it got from `sit_down`."""
@@ -188,21 +195,14 @@ class RequestChannel:
             seat.parked = True
             self._awake -= 1
             self._idle.append(seat)
-        rung = seat.bell.acquire(timeout=timeout)
+        seat.bell.acquire(timeout=timeout)
         with self._lock:
-            if not rung:
-                self._give_up_parking(seat)
+            if seat.parked:  # nobody has chosen it: the time is over, or a ring came late
+                self._idle.remove(seat)
+                seat.parked = False
+                self._awake += 1
+            # Else its ring may still be on the way. To wait for it here would be a deadlock: who rings may need this lock first.
             return self._pop(seat)
-
-    def _give_up_parking(self, seat: Seat) -> None:
-        """The wait timed out. A waker may have chosen this seat meanwhile: then its ring is on the way and must be
-        consumed, or the next wait would return at once for nothing."""
-        if seat.parked:
-            self._idle.remove(seat)
-            seat.parked = False
-            self._awake += 1
-        else:
-            seat.bell.acquire()
 
     def _take_without_a_seat(self, timeout: float) -> Request | ShutdownRequest | None:
         seat = self.sit_down()
@@ -254,7 +254,7 @@ class RequestChannel:
         self._awake -= 1
         request = self._slow.begin(turns)
         if self._idle and self._awake <= 0 and self._has_work():
-            self._unpark().bell.release()
+            self._unpark().ring()
         return request
 
     def _has_work(self) -> bool:
@@ -287,7 +287,7 @@ class RequestChannel:
             if self._idle and self._awake <= 0 and self._has_work():
                 other = self._unpark()
         if other is not None:
-            other.bell.release()
+            other.ring()
 
     def has_backlog(self) -> bool:
         """Whether requests wait although a handler is idle; a processor then polls briefly and nudges."""
@@ -310,7 +310,7 @@ class RequestChannel:
                 self._discount_blocked()
             self._moved_ns = self._nudged_ns = now_ns  # the one woken now needs a moment too
             seat = self._unpark()
-        seat.bell.release()
+        seat.ring()
         return True
 
     def _is_stale(self, now_ns: int) -> bool:
@@ -358,7 +358,7 @@ class RequestChannel:
             if self._slow.give_back(connection) and self._idle and self._awake <= 0 and self._has_work():
                 seat = self._unpark()
         if seat is not None:
-            seat.bell.release()
+            seat.ring()
 
     def drop_slow_answers(self) -> None:
         """Disconnect a client that takes the answer to a heavy request too slowly while other heavy requests wait for the memory. Called
